@@ -1,0 +1,111 @@
+#!/bin/sh
+# setup.sh brings the proxies that the tests run against onto this machine:
+# HAProxy and nginx from apt, and two newer pairs from later Debian suites,
+# unpacked into a cache folder where they run through their own loader, without
+# chroot. It changes nothing when everything is there already.
+#
+#   trixie  HAProxy 3.0, nginx 1.26
+#   forky   HAProxy 3.2, nginx 1.30
+#
+# Cache folder: POINTSMAN_CACHE, else XDG_CACHE_HOME/pointsman, else
+# ~/.cache/pointsman. A suite folder without its stamp is half-finished and is
+# unpacked anew.
+set -eu
+
+cache=${POINTSMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pointsman}
+suites="trixie forky"
+include=haproxy,nginx-light
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# as_root runs a command as root: directly, or by sudo.
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null 2>&1; then
+		sudo "$@"
+	else
+		die "needs root for: $* (run as root, or install sudo)"
+	fi
+}
+
+# have finds a program in PATH or in the sbin folders that a plain user's PATH
+# leaves out.
+have() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# host_packages installs what is missing from apt, with one list refresh when
+# the first try fails.
+host_packages() {
+	missing=
+	for pair in haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg; do
+		have "${pair%%:*}" || missing="$missing ${pair#*:}"
+	done
+	[ -z "$missing" ] && return 0
+	command -v apt-get >/dev/null 2>&1 ||
+		die "no apt-get here; install by hand:$missing"
+	say "installing$missing"
+	# The distribution starts its services on install; tests start their own.
+	install="env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends"
+	# shellcheck disable=SC2086  # the lists are meant to be split
+	as_root $install $missing >/dev/null 2>&1 && return 0
+	say "refreshing the package lists"
+	as_root apt-get update -q >/dev/null || say "apt-get update failed in part; trying with what it got"
+	# shellcheck disable=SC2086
+	as_root $install $missing
+}
+
+# mirror prints the Debian archive that apt on this machine uses, or nothing,
+# which leaves debootstrap its default.
+mirror() {
+	apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+		sed -n 's|^Debian \(https\{0,1\}://.*[^/]\)/*$|\1|p' | head -n 1
+}
+
+# unpack SUITE fetches the suite's packages with debootstrap and unpacks them
+# without running their scripts: nothing is mounted and no chroot is entered, so
+# it works in a container too.
+unpack() {
+	suite=$1
+	dir=$cache/$suite
+	[ -e "$dir/.complete" ] && return 0
+	say "unpacking $suite into $dir"
+	as_root rm -rf "$dir"
+	mkdir -p "$cache"
+
+	# A suite that this debootstrap does not know is unpacked as sid is.
+	scripts=$(mktemp -d)
+	cp -r /usr/share/debootstrap/. "$scripts"
+	[ -e "$scripts/scripts/$suite" ] || ln -s sid "$scripts/scripts/$suite"
+
+	log=$cache/$suite.log
+	# shellcheck disable=SC2046  # an empty mirror must vanish
+	if ! as_root env DEBOOTSTRAP_DIR="$scripts" PATH="$PATH:/usr/sbin:/sbin" \
+		debootstrap --variant=minbase --download-only --include=$include \
+		"$suite" "$dir" $(mirror) >"$log" 2>&1; then
+		rm -rf "$scripts"
+		tail -n 20 "$log" >&2
+		die "debootstrap of $suite failed; the whole log is in $log"
+	fi
+	rm -rf "$scripts"
+
+	# base-files comes first: it holds the links /lib -> usr/lib and their like.
+	for deb in "$dir"/var/cache/apt/archives/base-files_*.deb "$dir"/var/cache/apt/archives/*.deb; do
+		as_root dpkg-deb --fsys-tarfile "$deb" |
+			as_root tar -x -C "$dir" --keep-directory-symlink --no-same-owner
+	done
+	as_root sh -c "rm -rf '$dir'/var/cache/apt/archives/*.deb '$dir'/var/lib/apt/lists/*"
+	as_root chmod -R a+rX "$dir"
+
+	set -- "$dir"/usr/lib/*/ld-linux-*.so.*
+	[ -x "$1" ] || die "$suite: no loader in $dir/usr/lib"
+	"$1" --library-path "$(dirname "$1")" "$dir/usr/sbin/haproxy" -v >>"$log" 2>&1 ||
+		die "$suite: its haproxy does not run here; see $log"
+	as_root touch "$dir/.complete"
+}
+
+host_packages
+for suite in $suites; do
+	unpack "$suite"
+done
+say "proxies are ready"
