@@ -1,0 +1,71 @@
+package prompt
+
+import "bytes"
+
+// Endpoint says which API a request speaks, and so where its prompt is.
+type Endpoint uint8
+
+// The endpoints whose prompts are understood. Other yields the model and the
+// scalars but no text.
+const (
+	Other Endpoint = iota
+	ChatCompletions
+	Completions
+	Embeddings
+	Responses
+	Messages
+	Rerank
+	Score
+	Tokenize
+)
+
+var endpointNames = [...]string{
+	"other", "chat_completions", "completions", "embeddings", "responses",
+	"messages", "rerank", "score", "tokenize",
+}
+
+// String returns a short name fit for a metric label.
+func (e Endpoint) String() string {
+	if int(e) < len(endpointNames) {
+		return endpointNames[e]
+	}
+	return endpointNames[Other]
+}
+
+// EndpointOf tells the endpoint by the last segments of path. Any prefix, a
+// query string and trailing slashes are ignored; case counts.
+func EndpointOf(path []byte) Endpoint {
+	if i := bytes.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	head, last := lastSegment(path)
+	switch string(last) {
+	case "completions":
+		if _, s := lastSegment(head); string(s) == "chat" {
+			return ChatCompletions
+		}
+		return Completions
+	case "embeddings":
+		return Embeddings
+	case "responses":
+		return Responses
+	case "messages":
+		return Messages
+	case "rerank":
+		return Rerank
+	case "score":
+		return Score
+	case "tokenize":
+		return Tokenize
+	}
+	return Other
+}
+
+// lastSegment splits path before its last segment, whatever slashes trail it.
+func lastSegment(path []byte) (head, segment []byte) {
+	for len(path) > 0 && path[len(path)-1] == '/' {
+		path = path[:len(path)-1]
+	}
+	i := bytes.LastIndexByte(path, '/') + 1
+	return path[:i], path[i:]
+}
