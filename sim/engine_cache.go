@@ -1,0 +1,116 @@
+package sim
+
+// cache is the KV memory of one engine: a fixed number of blocks, each either
+// pinned by running jobs or in the list of free ones, least recently used
+// first. A free block keeps its content, findable by key, until it is taken
+// for something else. store and take are the only places where the set of
+// findable blocks changes.
+type cache struct {
+	blocks []kvBlock // blocks[0] is the head of the free list
+	table  map[uint64]int32
+	free   int
+	// changes counts releases and stores: nothing else lets a job that did
+	// not fit before fit now.
+	changes uint64
+}
+
+type kvBlock struct {
+	key        uint64
+	ref        int32
+	prev, next int32
+	keyed      bool
+}
+
+func newCache(n int) cache {
+	c := cache{blocks: make([]kvBlock, n+1), table: make(map[uint64]int32), free: n}
+	for i := range c.blocks {
+		c.blocks[i].prev, c.blocks[i].next = int32(i)-1, int32(i)+1
+	}
+	c.blocks[0].prev, c.blocks[n].next = int32(n), 0
+	return c
+}
+
+// size is the number of blocks, pinned and free.
+func (c *cache) size() int { return len(c.blocks) - 1 }
+
+// pin keeps block b from being taken.
+func (c *cache) pin(b int32) {
+	if c.blocks[b].ref == 0 {
+		c.unlink(b)
+	}
+	c.blocks[b].ref++
+}
+
+// take pins the least recently used free block and forgets its content. The
+// caller has seen that one is free.
+func (c *cache) take() int32 {
+	b := c.blocks[0].next
+	c.unlink(b)
+	p := &c.blocks[b]
+	p.ref = 1
+	if p.keyed {
+		delete(c.table, p.key)
+		p.keyed = false
+	}
+	return b
+}
+
+// store makes block b findable. A second copy of the same content stays
+// nameless and is the first to be taken once it is free.
+func (c *cache) store(b int32, key uint64) {
+	p := &c.blocks[b]
+	if p.keyed {
+		return
+	}
+	if _, ok := c.table[key]; ok {
+		return
+	}
+	c.table[key] = b
+	p.key, p.keyed = key, true
+	c.changes++
+}
+
+// release gives back one pin. A findable block becomes the most recently used.
+func (c *cache) release(b int32) {
+	p := &c.blocks[b]
+	p.ref--
+	c.changes++
+	if p.ref > 0 {
+		return
+	}
+	at := int32(0)
+	if p.keyed {
+		at = c.blocks[0].prev
+	}
+	c.link(b, at)
+}
+
+// chain counts the leading keys that are findable, and how many of their
+// blocks are free.
+func (c *cache) chain(keys []uint64) (n, free int) {
+	for _, key := range keys {
+		b, ok := c.table[key]
+		if !ok {
+			break
+		}
+		if c.blocks[b].ref == 0 {
+			free++
+		}
+		n++
+	}
+	return n, free
+}
+
+// link puts b after at in the free list.
+func (c *cache) link(b, at int32) {
+	next := c.blocks[at].next
+	c.blocks[b].prev, c.blocks[b].next = at, next
+	c.blocks[at].next, c.blocks[next].prev = b, b
+	c.free++
+}
+
+func (c *cache) unlink(b int32) {
+	p := &c.blocks[b]
+	c.blocks[p.prev].next, c.blocks[p.next].prev = p.next, p.prev
+	c.free--
+}

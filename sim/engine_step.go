@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// advancePrefills credits the prompt tokens of the step that ends. A prompt
+// that is done yields a token in the same step.
+func (e *Engine) advancePrefills() {
+	left := e.prefills[:0]
+	for _, j := range e.prefills {
+		before := j.done / e.blockSize
+		j.done += j.planned
+		j.planned = 0
+		e.store(j, before, j.done/e.blockSize)
+		if j.done < j.target {
+			left = append(left, j)
+			continue
+		}
+		kind := Token
+		if j.tokens == 0 {
+			kind = FirstToken
+			e.stats.PromptTokens += uint64(j.Input)
+		}
+		j.tokens++
+		e.stats.GenerationTokens++
+		if kind == FirstToken || e.eachToken {
+			e.tell(kind, j)
+		}
+		j.state, j.joined = jobDecode, e.clock
+		e.context += j.Input + j.tokens
+		e.setDue(j)
+		e.decodes.push(j)
+	}
+	clear(e.prefills[len(left):])
+	e.prefills = left
+}
+
+// setDue works out the decode step at which the job has all its tokens or
+// would write past its last block. The step after token n writes at position
+// Input+n.
+func (e *Engine) setDue(j *Job) {
+	room := len(j.blocks)*e.blockSize - j.Input + 1
+	j.due = j.joined + min(j.Output, room) - j.tokens
+}
+
+// settleDecodes ends the jobs that are complete and collects those that need
+// memory before the next step.
+func (e *Engine) settleDecodes() {
+	for len(e.decodes) > 0 && e.decodes[0].due <= e.clock {
+		j := e.decodes[0]
+		if n := e.produced(j); n < j.Output {
+			// Parked beyond reach of this loop; grow sets it right.
+			j.due = int(^uint(0) >> 1)
+			e.decodes.fix(0)
+			e.growing = append(e.growing, j)
+			continue
+		}
+		e.store(j, j.target/e.blockSize, (j.Input+j.Output-1)/e.blockSize)
+		e.drop(j)
+		e.stats.Finished++
+		e.tell(Finished, j)
+	}
+}
+
+// store makes the job's blocks from..to findable, as far as they have keys.
+func (e *Engine) store(j *Job, from, to int) {
+	for i := from; i < min(to, len(j.Blocks)); i++ {
+		e.cache.store(j.blocks[i], j.Blocks[i])
+	}
+}
+
+// drop takes an admitted job out of the engine.
+func (e *Engine) drop(j *Job) {
+	if j.state == jobDecode {
+		e.context -= j.Input + e.produced(j)
+		e.decodes.remove(j.slot)
+	} else {
+		i := slices.Index(e.prefills, j)
+		e.prefills = slices.Delete(e.prefills, i, i+1)
+	}
+	j.tokens = e.produced(j)
+	j.state = jobEnded
+	last := len(e.running) - 1
+	e.running[j.place] = e.running[last]
+	e.running[j.place].place = j.place
+	e.running[last] = nil
+	e.running = e.running[:last]
+	// The deepest block goes first, so that it is evicted before those that
+	// are of no less use.
+	for i := len(j.blocks) - 1; i >= 0; i-- {
+		e.cache.release(j.blocks[i])
+	}
+	e.spare = append(e.spare, j.blocks[:0])
+	j.blocks = nil
+}
+
+// schedule plans the step that begins at time at.
+func (e *Engine) schedule(at time.Duration) {
+	preempted := e.grow()
+	budget := e.p.Chunk - len(e.decodes)
+	linear, attention := 0.0, 0.0
+	plan := func(j *Job) {
+		j.planned = min(budget, j.target-j.done)
+		budget -= j.planned
+		l, a := e.p.prefill(j.done, j.done+j.planned)
+		linear, attention = linear+l, attention+a
+	}
+	for _, j := range e.prefills {
+		if budget == 0 {
+			break
+		}
+		plan(j)
+	}
+	for !preempted && budget > 0 && e.admit() {
+		plan(e.prefills[len(e.prefills)-1])
+	}
+
+	e.start, e.end, e.steps, e.active = at, at, 1, len(e.running) > 0
+	switch {
+	case !e.active:
+	case len(e.prefills) > 0:
+		base := max(linear, float64(e.p.Base))
+		e.end += time.Duration(base + attention + e.p.ContextRead*float64(e.context))
+	default:
+		if !e.eachToken {
+			e.steps = e.decodes[0].due - e.clock
+		}
+		e.end += time.Duration(e.decodeTime(e.steps))
+	}
+}
+
+// grow gives the decoding jobs that reached the end of a block another one,
+// oldest first. Where none is left the youngest running job loses all of its
+// own; grow then returns true.
+func (e *Engine) grow() (preempted bool) {
+	slices.SortFunc(e.growing, func(a, b *Job) int {
+		if a.admitted < b.admitted {
+			return -1
+		}
+		return 1
+	})
+	for _, j := range e.growing {
+		for j.state == jobDecode && e.cache.free == 0 {
+			e.preempt()
+			preempted = true
+		}
+		if j.state != jobDecode {
+			continue
+		}
+		n := len(j.blocks)
+		e.store(j, n-1, n)
+		j.blocks = append(j.blocks, e.cache.take())
+		e.setDue(j)
+		e.decodes.fix(j.slot)
+	}
+	e.growing = e.growing[:0]
+	return preempted
+}
+
+// preempt sends the youngest running job back to the head of the queue.
+func (e *Engine) preempt() {
+	j := e.running[0]
+	for _, other := range e.running {
+		if other.admitted > j.admitted {
+			j = other
+		}
+	}
+	e.drop(j)
+	j.state = jobWaiting
+	e.waiting.pushFront(j)
+	e.stats.Preemptions++
+	e.tell(Preempted, j)
+}
+
+// admit moves the head of the queue to prefill, if there is one, a sequence
+// slot is free, and all blocks of its prompt fit.
+func (e *Engine) admit() bool {
+	if e.waiting.len() == 0 || len(e.running) >= e.p.MaxRunning || e.blocked == e.cache.changes+1 {
+		return false
+	}
+	j := e.waiting.front()
+	// Tokens made before a preemption are computed again like a prompt.
+	target := j.Input + j.tokens
+	// The last token is always computed: its result is the first output.
+	hits, free := e.cache.chain(j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)])
+	need := e.blocksFor(target)
+	if need-hits+free > e.cache.free {
+		e.blocked = e.cache.changes + 1
+		return false
+	}
+	e.blocked = 0
+	e.waiting.popFront()
+	if n := len(e.spare); n > 0 {
+		j.blocks, e.spare = e.spare[n-1], e.spare[:n-1]
+	}
+	for i := range hits {
+		b := e.cache.table[j.Blocks[i]]
+		e.cache.pin(b)
+		j.blocks = append(j.blocks, b)
+	}
+	for range need - hits {
+		j.blocks = append(j.blocks, e.cache.take())
+	}
+	j.target, j.done = target, hits*e.blockSize
+	if !j.counted {
+		j.counted, j.Cached = true, min(j.done, j.Input)
+		e.stats.QueryTokens += uint64(j.Input)
+		e.stats.HitTokens += uint64(j.Cached)
+	}
+	e.admitted++
+	j.admitted = e.admitted
+	j.state, j.place = jobPrefill, len(e.running)
+	e.running = append(e.running, j)
+	e.prefills = append(e.prefills, j)
+	return true
+}
