@@ -1,0 +1,158 @@
+// Package config reads pointsman's one YAML file. It is strict: whatever it
+// does not understand is refused with file, line and column, every refusal at
+// once and each naming the valid choice.
+package config
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// DefaultPolicy orders the replicas of a pool that names no policy.
+const DefaultPolicy = "least_requests"
+
+// Config is one file, checked and with defaults filled in. It is not changed
+// after Parse returns it, so it may be read from several goroutines.
+type Config struct {
+	Listen  Listen  `yaml:"listen"`
+	Session Session `yaml:"session"`
+	HAProxy HAProxy `yaml:"haproxy"`
+	Scan    Scan    `yaml:"scan"`
+	// Lease is how long a reservation lives without news of its request.
+	Lease time.Duration `yaml:"lease"`
+	// DefaultPool takes requests for unknown models and those whose model
+	// cannot be seen. Empty: an unknown model is a 404, and an unseen one goes
+	// to the only pool if there is just one.
+	DefaultPool string `yaml:"default_pool"`
+	// Models are names that lead to a pool other than by its own Models list.
+	Models map[string]Route `yaml:"models"`
+	Pools  map[string]*Pool `yaml:"pools"`
+
+	src *source
+}
+
+// Listen holds the agent's own addresses, each in a form that ParseAddress
+// takes, or empty when it is turned off (written "off" or "").
+type Listen struct {
+	SPOE  string `yaml:"spoe"`  // where HAProxy asks
+	Feed  string `yaml:"feed"`  // where HAProxy's ring sends its log lines
+	Admin string `yaml:"admin"` // metrics, health, explain
+}
+
+// Session says what a session id is read from.
+type Session struct {
+	// Headers are tried in order, the first that a request carries wins.
+	// Empty: no request has a session.
+	Headers []string `yaml:"headers"`
+}
+
+// HAProxy holds what concerns the proxy: how to reach its runtime API, and the
+// choices of the configuration rendered for it.
+type HAProxy struct {
+	RuntimeAPI string `yaml:"runtime_api"` // in a form that ParseAddress takes, empty = none
+	Version    string `yaml:"version"`     // to render for, as "3.2"; empty = ask the installed binary
+	Bufsize    Bytes  `yaml:"bufsize"`     // tune.bufsize
+	Bind       string `yaml:"bind"`        // the frontend of the complete set, as ":8080"
+	// Poll is the pause between two looks at the runtime API.
+	Poll time.Duration `yaml:"poll"`
+	// ProcessingTimeout is the longest that a request waits for a decision. On
+	// HAProxy 2.6 it is also what each request pays while the agent is dead,
+	// until the check has marked it DOWN; 3.x notices at once.
+	ProcessingTimeout time.Duration `yaml:"processing_timeout"`
+}
+
+// Scan bounds the look into request bodies.
+type Scan struct {
+	Limit Bytes `yaml:"limit"` // bytes of one body
+}
+
+// Route is where a model's requests go: the weight of each pool by its name.
+// The weights are positive and need not add up to anything. In the file it is
+// the name of one pool, or {split: {llama: 90, llama-canary: 10}}.
+type Route struct {
+	Split map[string]int
+}
+
+// Pool is the replicas that serve the same models, an HAProxy backend of the
+// same name.
+type Pool struct {
+	Name   string   `yaml:"-"`
+	Models []string `yaml:"models"`
+	LoRA   []string `yaml:"lora"` // adapters that its replicas can load, asked for as models
+	Policy Policy   `yaml:"policy"`
+	Engine string   `yaml:"engine"` // one of Engines, or empty when not told
+	// Replicas by name. Empty: they are taken from the HAProxy backend of the
+	// pool's name, through the runtime API.
+	Replicas map[string]*Replica `yaml:"replicas"`
+	// MaxRequests is the most requests in flight at one replica, 0 = no limit.
+	MaxRequests int `yaml:"max_requests"`
+	// SlowStart is how long a new replica's share grows to its full size.
+	SlowStart time.Duration `yaml:"slow_start"`
+
+	line, col int
+}
+
+// Replica is one engine server of a pool.
+type Replica struct {
+	Name    string `yaml:"-"`
+	Address string `yaml:"address"` // host:port
+	Zone    string `yaml:"zone"`
+	Node    string `yaml:"node"`
+	Weight  int    `yaml:"weight"` // 1 to 256, as HAProxy's
+	// MaxRequests stands before the pool's; 0 = the pool's.
+	MaxRequests int `yaml:"max_requests"`
+
+	line, col int
+}
+
+// Engines are the valid values of Pool.Engine.
+var Engines = []string{"vllm", "sglang", "trtllm", "triton", "llamacpp"}
+
+// Default is the configuration of an empty file. It has no pool, which Parse
+// refuses.
+func Default() *Config {
+	return &Config{
+		Listen: Listen{
+			SPOE:  "unix:///run/pointsman/spoe.sock",
+			Feed:  "tcp://127.0.0.1:9901",
+			Admin: "127.0.0.1:9909",
+		},
+		Session: Session{Headers: []string{"x-session-id"}},
+		HAProxy: HAProxy{
+			Bufsize:           128 << 10,
+			Bind:              ":8080",
+			Poll:              250 * time.Millisecond,
+			ProcessingTimeout: 50 * time.Millisecond,
+		},
+		Scan:  Scan{Limit: 1 << 20},
+		Lease: 10 * time.Minute,
+	}
+}
+
+// Ordered returns the pools in the order of the file.
+func (c *Config) Ordered() []*Pool {
+	return slices.SortedFunc(maps.Values(c.Pools), func(a, b *Pool) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Ordered returns the replicas in the order of the file.
+func (p *Pool) Ordered() []*Replica {
+	return slices.SortedFunc(maps.Values(p.Replicas), func(a, b *Replica) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func (p *Pool) begin(key *yaml.Node) {
+	p.Name, p.line, p.col = key.Value, key.Line, key.Column
+	p.Policy.Name = DefaultPolicy
+}
+
+func (r *Replica) begin(key *yaml.Node) {
+	r.Name, r.line, r.col = key.Value, key.Line, key.Column
+	r.Weight = 1
+}

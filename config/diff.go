@@ -1,0 +1,22 @@
+package config
+
+// Diff returns the keys whose change to next only a restart can apply; a reload
+// that finds any refuses by these names. Everything else is applied while
+// running, or concerns only what is rendered.
+func (c *Config) Diff(next *Config) (restart []string) {
+	for _, k := range []struct {
+		key     string
+		changed bool
+	}{
+		{"listen.spoe", c.Listen.SPOE != next.Listen.SPOE},
+		{"listen.feed", c.Listen.Feed != next.Listen.Feed},
+		{"listen.admin", c.Listen.Admin != next.Listen.Admin},
+		{"haproxy.runtime_api", c.HAProxy.RuntimeAPI != next.HAProxy.RuntimeAPI},
+		{"haproxy.poll", c.HAProxy.Poll != next.HAProxy.Poll},
+	} {
+		if k.changed {
+			restart = append(restart, k.key)
+		}
+	}
+	return restart
+}

@@ -1,0 +1,133 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one refusal or warning and where in the file it is due.
+type Error struct {
+	File      string // as given to Parse, or "environment"
+	Line, Col int    // from 1; 0 when not known
+	Path      string // the key, as pools[chat].policy; empty when the file itself is meant
+	Msg       string
+}
+
+// Error is the line to print: file:line:col: path: message.
+func (e Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+		if e.Col > 0 {
+			fmt.Fprintf(&b, ":%d", e.Col)
+		}
+	}
+	if e.Path != "" {
+		b.WriteString(": " + e.Path)
+	}
+	b.WriteString(": " + e.Msg)
+	return b.String()
+}
+
+// Errors is everything that is wrong with a file, in the order of its lines.
+type Errors []Error
+
+// Error is one line for each, without a newline at the end.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted puts e in the order of the file and drops what is said twice.
+func (e Errors) sorted() Errors {
+	slices.SortStableFunc(e, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Msg, b.Msg))
+	})
+	return slices.Compact(e)
+}
+
+// source is what a file's values are found by: its name and the position of
+// each key that it sets.
+type source struct {
+	file string
+	at   map[string]position
+}
+
+type position struct{ line, col int }
+
+// errorAt makes an Error at the position of path, or of the nearest key above
+// it that the file has. A nil source knows no position.
+func (s *source) errorAt(path, format string, args ...any) Error {
+	e := Error{Path: path, Msg: fmt.Sprintf(format, args...)}
+	if s == nil {
+		return e
+	}
+	e.File = s.file
+	for p := path; p != ""; p = p[:max(0, strings.LastIndexAny(p, ".["))] {
+		if at, ok := s.at[p]; ok {
+			e.Line, e.Col = at.line, at.col
+			break
+		}
+	}
+	return e
+}
+
+// choices joins the valid choices as a sentence does: a, b or c.
+func choices(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// nearest returns the choice that s is probably a slip of, or nothing.
+func nearest(s string, names []string) string {
+	best, found := 3, ""
+	for _, name := range names {
+		if d := distance(s, name); d < best && d < len(name) {
+			best, found = d, name
+		}
+	}
+	return found
+}
+
+// distance counts the single-byte edits between a and b; far apart lengths are
+// not looked at further.
+func distance(a, b string) int {
+	if max(len(a), len(b))-min(len(a), len(b)) > 2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// quote shows a value of the file in a refusal, cut to a readable length.
+func quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		return fmt.Sprintf("%q…", s[:most])
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,98 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile bounds the file, in bytes: room for some ten thousand replicas.
+const maxFile = 1 << 20
+
+// Checks are what the program knows and this package does not.
+type Checks struct {
+	// Policies are the valid policy names, in the order refusals list them.
+	// None: any name will do.
+	Policies []string
+	// Policy, unless nil, is called for each pool whose policy has a valid
+	// name, to try its options. Errors of Decode and Refuse keep their
+	// positions, any other is told at the pool's policy key.
+	Policy func(*Policy) error
+}
+
+// Load reads and parses the file at path; see Parse.
+func Load(path string, env func(string) string, checks Checks) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, env, checks)
+}
+
+// Parse turns the text of a file into a Config. name is the file's name in
+// refusals; env looks up an environment variable, as os.Getenv does, and may
+// be nil. The error is of type Errors and holds everything that is wrong.
+func Parse(name string, data []byte, env func(string) string, checks Checks) (*Config, error) {
+	d := &decoder{source: &source{file: name, at: map[string]position{}}}
+	c := Default()
+	c.src = d.source
+	root, err := document(name, data)
+	if err != nil {
+		return nil, Errors{*err}
+	}
+	d.value(root, "", reflect.ValueOf(c).Elem())
+	v := validator{config: c, source: d.source, errs: d.errs}
+	v.session(env)
+	v.all(checks)
+	if len(v.errs) > 0 {
+		return nil, v.errs.sorted()
+	}
+	return c, nil
+}
+
+// document returns the file's only document, an empty one when there is none.
+func document(name string, data []byte) (*yaml.Node, *Error) {
+	if len(data) > maxFile {
+		return nil, &Error{File: name, Msg: fmt.Sprintf("the file is larger than %v", Bytes(maxFile))}
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
+		return &yaml.Node{Kind: yaml.MappingNode, Line: 1, Column: 1}, nil
+	} else if err != nil {
+		return nil, syntaxError(name, err)
+	}
+	if err := dec.Decode(&more); err == nil {
+		return nil, &Error{File: name, Line: more.Line, Col: more.Column, Msg: "want one document, not a second one after ---"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, syntaxError(name, err)
+	}
+	return doc.Content[0], nil
+}
+
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+// syntaxError brings the YAML library's own words into our form; it tells the
+// line but not the column.
+func syntaxError(name string, err error) *Error {
+	e := &Error{File: name, Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
+	if m := yamlLine.FindStringSubmatch(e.Msg); m != nil {
+		e.Line, _ = strconv.Atoi(m[1])
+		e.Msg = e.Msg[len(m[0]):]
+	}
+	e.Msg = "not YAML: " + e.Msg
+	return e
+}

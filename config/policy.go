@@ -1,0 +1,64 @@
+package config
+
+import (
+	"reflect"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Policy names how a pool orders its replicas and holds the policy's own
+// options until its constructor decodes them. In the file it is a name, or
+// {name: session, fallbacks: 2}.
+type Policy struct {
+	Name string
+
+	src     *source
+	path    string
+	options []*yaml.Node // keys and values, without the name
+}
+
+func (p *Policy) decode(d *decoder, n *yaml.Node, path string) {
+	p.src, p.path = d.source, path
+	if isNull(n) {
+		return
+	}
+	name := reflect.ValueOf(&p.Name).Elem()
+	if n.Kind != yaml.MappingNode {
+		d.scalar(n, path, name)
+		return
+	}
+	named := false
+	d.pairs(n, path, func(key, value *yaml.Node) {
+		d.note(path+"."+key.Value, key, value)
+		if key.Value == "name" {
+			named = true
+			d.value(value, path+".name", name)
+			return
+		}
+		p.options = append(p.options, key, value)
+	})
+	if !named {
+		d.refuse(n, path, "a policy with options needs its name, as {name: session, fallbacks: 2}")
+	}
+}
+
+// Decode reads the options into the struct that into points to, by its yaml
+// tags; what the file does not set keeps its value. Options that the struct
+// does not have, or of another type, are refused as Errors with positions.
+func (p *Policy) Decode(into any) error {
+	d := decoder{source: &source{at: map[string]position{}}}
+	if p.src != nil {
+		d.file = p.src.file
+	}
+	d.fields(&yaml.Node{Kind: yaml.MappingNode, Content: p.options}, p.path, reflect.ValueOf(into).Elem())
+	if len(d.errs) > 0 {
+		return d.errs.sorted()
+	}
+	return nil
+}
+
+// Refuse makes the error for an option, by its key, whose value is of the
+// right type but no use.
+func (p *Policy) Refuse(option, format string, args ...any) error {
+	return p.src.errorAt(p.path+"."+option, format, args...)
+}

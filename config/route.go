@@ -1,0 +1,23 @@
+package config
+
+import (
+	"reflect"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (r *Route) decode(d *decoder, n *yaml.Node, path string) {
+	if n.Kind == yaml.ScalarNode {
+		var pool string
+		d.scalar(n, path, reflect.ValueOf(&pool).Elem())
+		if pool != "" {
+			r.Split = map[string]int{pool: 1}
+		}
+		return
+	}
+	var form struct {
+		Split map[string]int `yaml:"split"`
+	}
+	d.fields(n, path, reflect.ValueOf(&form).Elem())
+	r.Split = form.Split
+}

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The environment variables that name session headers. The first stands before
+// the file, for containers that share one; the second is for those who come
+// from Ray and is used when neither names any.
+const (
+	SessionEnv    = "POINTSMAN_SESSION_HEADER"
+	RaySessionEnv = "RAY_SERVE_SESSION_ID_HEADER_KEY"
+)
+
+// maxHeaders bounds the session headers, since each is looked for in every
+// request.
+const maxHeaders = 16
+
+// session settles which headers are looked at, and checks their names.
+func (v *validator) session(env func(string) string) {
+	if env == nil {
+		env = func(string) string { return "" }
+	}
+	headers := &v.config.Session.Headers
+	_, inFile := v.at["session.headers"]
+	if own := split(env(SessionEnv)); len(own) > 0 {
+		*headers = own
+		v.environment(SessionEnv)
+	} else if ray := split(env(RaySessionEnv)); len(ray) > 0 && !inFile {
+		*headers = ray
+		v.environment(RaySessionEnv)
+	} else {
+		for i, h := range *headers {
+			if !isHeader(h) {
+				v.refuse(fmt.Sprintf("session.headers[%d]", i), "%s is no header name; want one as x-session-id", quote(h))
+			}
+		}
+	}
+	if len(*headers) > maxHeaders {
+		v.refuse("session.headers", "want at most %d headers, not %d", maxHeaders, len(*headers))
+	}
+}
+
+func (v *validator) environment(name string) {
+	for _, h := range v.config.Session.Headers {
+		if !isHeader(h) {
+			v.errs = append(v.errs, Error{File: "environment", Path: name,
+				Msg: quote(h) + " is no header name; want names as x-session-id, separated by commas"})
+		}
+	}
+}
+
+func split(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}
+
+// isHeader tells whether s is a field name of HTTP (RFC 9110, token).
+func isHeader(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	})
+}

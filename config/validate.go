@@ -1,0 +1,222 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// validator checks what the types alone do not.
+type validator struct {
+	config *Config
+	*source
+	errs Errors
+}
+
+// nameForm is what HAProxy takes as the name of a backend or a server.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+
+const nameWant = "want 1 to 64 letters, digits or any of _ . : -"
+
+var versionForm = regexp.MustCompile(`^(\d{1,2})\.(\d{1,2})(\.\d{1,3})?$`)
+
+func (v *validator) refuse(path, format string, args ...any) {
+	v.errs = append(v.errs, v.errorAt(path, format, args...))
+}
+
+func (v *validator) all(checks Checks) {
+	v.listen()
+	v.haproxy()
+	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
+	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
+	if len(v.config.Pools) == 0 {
+		v.refuse("pools", "want at least one pool")
+	}
+	for _, p := range v.config.Ordered() {
+		v.pool(p)
+		v.policy(p, checks)
+	}
+	v.names()
+}
+
+// within refuses a value outside [lo, hi].
+func within[T cmp.Ordered](v *validator, path string, value, lo, hi T) {
+	if value < lo || value > hi {
+		v.refuse(path, "want %v to %v, not %v", lo, hi, value)
+	}
+}
+
+func (v *validator) listen() {
+	l := &v.config.Listen
+	used := map[string]string{}
+	for _, k := range []struct {
+		path  string
+		value *string
+	}{{"listen.spoe", &l.SPOE}, {"listen.feed", &l.Feed}, {"listen.admin", &l.Admin}} {
+		if *k.value == "off" {
+			*k.value = ""
+		}
+		if *k.value == "" {
+			continue
+		}
+		network, address, err := ParseAddress(*k.value)
+		switch {
+		case err != nil:
+			v.refuse(k.path, "%s is no address to listen on; %v, or off", quote(*k.value), err)
+		case address[0] == ':':
+			v.refuse(k.path, "%s is open to the network; want 127.0.0.1%s, or 0.0.0.0%[2]s if that is meant", quote(*k.value), address)
+		case used[address] != "":
+			v.refuse(k.path, "%s is taken by %s", quote(*k.value), used[address])
+		}
+		if network != "" {
+			used[address] = k.path
+		}
+	}
+}
+
+func (v *validator) haproxy() {
+	h := &v.config.HAProxy
+	if h.RuntimeAPI != "" {
+		_, address, err := ParseAddress(h.RuntimeAPI)
+		if err == nil && address[0] == ':' {
+			err = errAddress
+		}
+		if err != nil {
+			v.refuse("haproxy.runtime_api", "%s is no address; %v", quote(h.RuntimeAPI), err)
+		}
+	}
+	if h.Version != "" {
+		var major, minor int
+		if m := versionForm.FindStringSubmatch(h.Version); m != nil {
+			fmt.Sscan(m[1]+" "+m[2], &major, &minor)
+		}
+		if major < 2 || major == 2 && minor < 6 {
+			v.refuse("haproxy.version", "%s; want 2.6 or later, as 3.2", quote(h.Version))
+		}
+	}
+	if _, err := parseHostPort(strings.TrimPrefix(h.Bind, "*")); err != nil {
+		v.refuse("haproxy.bind", "%s; %v or :8080", quote(h.Bind), err)
+	}
+	within(v, "haproxy.bufsize", h.Bufsize, 16<<10, 4<<20)
+	within(v, "haproxy.poll", h.Poll, 10*time.Millisecond, time.Minute)
+	within(v, "haproxy.processing_timeout", h.ProcessingTimeout, time.Millisecond, time.Minute)
+}
+
+func (v *validator) pool(p *Pool) {
+	path := "pools[" + p.Name + "]"
+	if !nameForm.MatchString(p.Name) {
+		v.refuse(path, "no name for a pool, which is an HAProxy backend too; %s", nameWant)
+	} else if strings.HasPrefix(p.Name, "pointsman-") {
+		v.refuse(path, "names that begin with pointsman- are those of the rendered configuration itself")
+	}
+	if p.Engine != "" && !slices.Contains(Engines, p.Engine) {
+		v.refuse(path+".engine", "%s", unknown("", p.Engine, Engines))
+	}
+	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
+	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
+	if len(p.Replicas) == 0 && v.config.HAProxy.RuntimeAPI == "" {
+		v.refuse(path, "no replicas; want a list, or haproxy.runtime_api to take them from the HAProxy backend %s", p.Name)
+	}
+	first := map[string]string{}
+	for _, r := range p.Ordered() {
+		v.replica(path+".replicas["+r.Name+"]", r)
+		if other, ok := first[r.Address]; ok && r.Address != "" {
+			v.refuse(path+".replicas["+r.Name+"].address", "%s is the address of replica %s too", quote(r.Address), other)
+		}
+		first[r.Address] = r.Name
+	}
+}
+
+func (v *validator) replica(path string, r *Replica) {
+	if !nameForm.MatchString(r.Name) {
+		v.refuse(path, "no name for a replica, which is an HAProxy server too; %s", nameWant)
+	}
+	host, err := parseHostPort(r.Address)
+	switch {
+	case r.Address == "":
+		v.refuse(path, "no address; want one, as {address: 10.0.0.1:8000}")
+	case err != nil:
+		v.refuse(path+".address", "%s; %v", quote(r.Address), err)
+	case host == "":
+		v.refuse(path+".address", "%s; %v", quote(r.Address), errHostPort)
+	}
+	within(v, path+".weight", r.Weight, 1, 256)
+	within(v, path+".max_requests", r.MaxRequests, 0, 1_000_000)
+}
+
+func (v *validator) policy(p *Pool, checks Checks) {
+	path := "pools[" + p.Name + "].policy"
+	if _, ok := v.at[path+".name"]; ok {
+		path += ".name"
+	}
+	if len(checks.Policies) > 0 && !slices.Contains(checks.Policies, p.Policy.Name) {
+		v.refuse(path, "%s", unknown("", p.Policy.Name, checks.Policies))
+		return
+	}
+	if checks.Policy == nil {
+		return
+	}
+	err := checks.Policy(&p.Policy)
+	var many Errors
+	var one Error
+	switch {
+	case errors.As(err, &many):
+		v.errs = append(v.errs, many...)
+	case errors.As(err, &one):
+		v.errs = append(v.errs, one)
+	case err != nil:
+		v.refuse(path, "%v", err)
+	}
+}
+
+// names checks that each model leads to one place, and that the place is there.
+func (v *validator) names() {
+	c := v.config
+	first := map[string]string{}
+	claim := func(model, path string) {
+		if model == "" || len(model) > 256 || strings.ContainsFunc(model, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			v.refuse(path, "%s is no model name; want 1 to 256 bytes without control characters", quote(model))
+			return
+		}
+		if other, ok := first[model]; ok {
+			v.refuse(path, "model %s is in %s too; want it in one place", quote(model), other)
+			return
+		}
+		first[model] = path
+	}
+	pools := make([]string, 0, len(c.Pools))
+	for _, p := range c.Ordered() {
+		pools = append(pools, p.Name)
+		for i, m := range p.Models {
+			claim(m, fmt.Sprintf("pools[%s].models[%d]", p.Name, i))
+		}
+		for i, m := range p.LoRA {
+			claim(m, fmt.Sprintf("pools[%s].lora[%d]", p.Name, i))
+		}
+	}
+	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
+		path := "models[" + model + "]"
+		claim(model, path)
+		if len(c.Models[model].Split) == 0 {
+			v.refuse(path, "want the name of a pool, or {split: {pool: weight, …}}")
+		}
+		for _, pool := range slices.Sorted(maps.Keys(c.Models[model].Split)) {
+			at := path
+			if _, ok := v.at[path+".split"]; ok {
+				at = path + ".split[" + pool + "]"
+			}
+			if c.Pools[pool] == nil {
+				v.refuse(at, "%s", unknown("pool ", pool, pools))
+			}
+			within(v, at, c.Models[model].Split[pool], 1, 1_000_000)
+		}
+	}
+	if c.DefaultPool != "" && c.Pools[c.DefaultPool] == nil {
+		v.refuse("default_pool", "%s", unknown("pool ", c.DefaultPool, pools))
+	}
+}
