@@ -1,0 +1,238 @@
+package spoa
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults for the fields of Server that are zero.
+const (
+	DefaultMaxFrame     = 4 << 20          // bytes; what a tune.bufsize of 4 MiB can send
+	DefaultIdleTimeout  = 65 * time.Minute // longer than HAProxy's own `timeout idle`, so that HAProxy closes first
+	DefaultWriteTimeout = 10 * time.Second
+	DefaultMaxConns     = 1024
+)
+
+// ErrServerClosed is returned by Serve after Shutdown.
+var ErrServerClosed = errors.New("spoa: server closed")
+
+// Handler answers one message. It is called concurrently, on a goroutine of the
+// frame that brought the message; the messages of one frame are handled one
+// after the other and share their Reply. It may block: that holds the answer
+// back and one of the connection's 256 places for frames in flight. When it
+// panics the frame is answered without variables.
+type Handler func(m *Message, w *Reply)
+
+// Server is a SPOE agent. Its fields must not change after the first Serve.
+type Server struct {
+	Handler      Handler       // required
+	MaxFrame     int           // bytes of a frame at most, at least 256; larger ones are negotiated down
+	IdleTimeout  time.Duration // how long a connection may be silent between two frames
+	WriteTimeout time.Duration // how long a peer may refuse to read
+	MaxConns     int           // over all listeners
+	Log          *slog.Logger  // nil means slog.Default()
+
+	stats counters
+	quiet quietLog
+
+	mu        sync.Mutex
+	closing   bool
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	ended     chan struct{} // closed when closing and the last connection has ended
+}
+
+// Stats are counts since the server was made, except Open.
+type Stats struct {
+	Open      int    // connections now
+	Accepted  uint64 // connections served
+	Refused   uint64 // connections closed at once because of MaxConns
+	Frames    uint64 // frames read whole, of any kind
+	Messages  uint64 // messages given to the Handler
+	Malformed uint64 // connections closed because of what their peer sent, or began to
+	Panics    uint64 // recovered, in handlers and connections
+	Dropped   uint64 // variables that did not fit into their ACK
+}
+
+type counters struct {
+	accepted, refused, frames, messages, malformed, panics, dropped atomic.Uint64
+}
+
+// Stats may be called at any time. The counts are read one by one.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	open := len(s.conns)
+	s.mu.Unlock()
+	return Stats{
+		Open:      open,
+		Accepted:  s.stats.accepted.Load(),
+		Refused:   s.stats.refused.Load(),
+		Frames:    s.stats.frames.Load(),
+		Messages:  s.stats.messages.Load(),
+		Malformed: s.stats.malformed.Load(),
+		Panics:    s.stats.panics.Load(),
+		Dropped:   s.stats.dropped.Load(),
+	}
+}
+
+// Serve accepts connections from l until Shutdown, and then returns
+// ErrServerClosed at once, or until l fails for good. It closes l. Several
+// listeners may be served at the same time.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.addListener(l) {
+		return ErrServerClosed
+	}
+	defer s.dropListener(l)
+	var wait time.Duration
+	for {
+		sock, err := l.Accept()
+		if err != nil {
+			if s.isClosing() {
+				return ErrServerClosed
+			}
+			// Temporary is deprecated for its vagueness, but nothing else tells
+			// "no descriptors left" from "listener gone".
+			var t interface{ Temporary() bool }
+			if !errors.As(err, &t) || !t.Temporary() {
+				return err
+			}
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			s.quiet.warn(s.log(), "spoa: accept failed", "err", err, "retry_in", wait)
+			time.Sleep(wait)
+			continue
+		}
+		wait = 0
+		s.start(sock)
+	}
+}
+
+// start serves a connection on its own goroutine, or closes it if there is no
+// place for it.
+func (s *Server) start(sock net.Conn) {
+	c := newConn(s, sock)
+	s.mu.Lock()
+	full := len(s.conns) >= orDefault(s.MaxConns, DefaultMaxConns)
+	ok := !full && !s.closing
+	if ok {
+		if s.conns == nil {
+			s.conns = map[*conn]struct{}{}
+		}
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if !ok {
+		sock.Close()
+		if full {
+			s.stats.refused.Add(1)
+			s.quiet.warn(s.log(), "spoa: too many connections", "max", orDefault(s.MaxConns, DefaultMaxConns))
+		}
+		return
+	}
+	s.stats.accepted.Add(1)
+	go func() {
+		defer s.dropConn(c)
+		c.serve()
+	}()
+}
+
+// Shutdown stops accepting, reads what has been sent already, lets the handlers
+// finish, sends their ACKs and closes every connection. A connection that keeps
+// sending is cut off between two frames after a second; HAProxy goes on without
+// a decision for what it sends later. When ctx ends first, what is left is
+// closed hard and the error of ctx returned; handlers may then still run.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closing {
+		s.closing = true
+		s.ended = make(chan struct{})
+		for l := range s.listeners {
+			l.Close()
+		}
+		for c := range s.conns {
+			c.drain()
+		}
+		if len(s.conns) == 0 {
+			close(s.ended)
+		}
+	}
+	ended := s.ended
+	s.mu.Unlock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		c.sock.Close()
+	}
+	s.mu.Unlock()
+	return ctx.Err()
+}
+
+func (s *Server) addListener(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	if s.listeners == nil {
+		s.listeners = map[net.Listener]struct{}{}
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) dropListener(l net.Listener) {
+	s.mu.Lock()
+	delete(s.listeners, l)
+	s.mu.Unlock()
+}
+
+func (s *Server) dropConn(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	if s.closing && len(s.conns) == 0 {
+		close(s.ended)
+	}
+	s.mu.Unlock()
+}
+
+func (s *Server) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
+}
+
+func (s *Server) panicked(where string, p any, stack []byte) {
+	s.stats.panics.Add(1)
+	s.quiet.warn(s.log(), "spoa: recovered from a panic", "in", where, "panic", p, "stack", string(stack))
+}
+
+func (s *Server) log() *slog.Logger {
+	if s.Log != nil {
+		return s.Log
+	}
+	return slog.Default()
+}
+
+func (s *Server) maxFrame() int {
+	return max(orDefault(s.MaxFrame, DefaultMaxFrame), minMaxFrame)
+}
+
+func (s *Server) idleTimeout() time.Duration { return orDefault(s.IdleTimeout, DefaultIdleTimeout) }
+
+func (s *Server) writeTimeout() time.Duration { return orDefault(s.WriteTimeout, DefaultWriteTimeout) }
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}
