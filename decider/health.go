@@ -1,0 +1,108 @@
+package decider
+
+import "time"
+
+// A replica that fails is left alone for coolFirst, then for twice as long
+// with each further failure in a row up to coolMost, as long as others are
+// left to choose. One success forgives all.
+const (
+	coolFirst = time.Second
+	coolMost  = 30 * time.Second
+)
+
+// failed notes a failure of r at now. The caller holds the lock.
+func (p *Pool) fail(r *Replica, now time.Duration) {
+	r.failed++
+	r.failures++
+	cool := coolMost
+	if r.failures <= 5 {
+		cool = coolFirst << (r.failures - 1)
+	}
+	r.coolUntil = now + cool
+	p.coolUntil = max(p.coolUntil, r.coolUntil)
+}
+
+// succeed notes that r served a request. The caller holds the lock.
+func (r *Replica) succeed() {
+	r.served++
+	r.failures = 0
+	r.coolUntil = 0
+}
+
+// ReplicaState is what a proxy says of one of its servers.
+type ReplicaState struct {
+	Name     string
+	Address  string
+	Up       bool
+	Draining bool
+	Weight   int
+}
+
+// Discovered tells the pool what the proxy's servers are. Listed replicas
+// take over health, draining and weight; a pool that discovers its replicas
+// takes the list as its membership. It reports whether the membership or a
+// weight changed.
+func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	list := p.replicas
+	if p.config.Discover {
+		list, changed = p.membership(states, now)
+	}
+	touched := changed
+	for _, s := range states {
+		r := p.byName[s.Name]
+		if r == nil && p.config.Discover {
+			r = find(list, s.Name)
+		}
+		if r == nil {
+			continue
+		}
+		if r.down != !s.Up || r.draining != s.Draining || r.weight != s.Weight {
+			touched = true
+			changed = changed || r.weight != s.Weight
+		}
+		if s.Up && (r.down || r.draining && !s.Draining) {
+			r.since = now
+			r.failures, r.coolUntil = 0, 0
+		}
+		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
+		if !r.listed {
+			r.address = s.Address
+		}
+	}
+	switch {
+	case changed:
+		p.setReplicas(list)
+	case touched:
+		p.refresh()
+	}
+	return changed
+}
+
+// membership is the list of replicas that states describe, in their order.
+func (p *Pool) membership(states []ReplicaState, now time.Duration) (list []*Replica, changed bool) {
+	if len(p.replicas) == 0 {
+		now -= p.config.SlowStart // the first ones found are the pool's start
+	}
+	changed = len(states) != len(p.replicas)
+	for i, s := range states {
+		r := p.byName[s.Name]
+		if r == nil {
+			r = &Replica{name: s.Name, index: -1, since: now, limit: p.config.Limit, weight: s.Weight}
+		}
+		changed = changed || r.index != i
+		list = append(list, r)
+	}
+	return list, changed
+}
+
+func find(list []*Replica, name string) *Replica {
+	for _, r := range list {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package decider
+
+import "time"
+
+// End is how a request ended.
+type End uint8
+
+const (
+	Served     End = iota // answered, whatever the status below 500
+	Failed                // answered with a status of 500 or above
+	ClientGone            // the client left first
+	Refused               // no replica took it: it was never sent
+	Died                  // the replica broke off, before or in mid-stream
+	TimedOut              // the proxy gave up waiting
+	Denied                // the proxy answered by itself
+	Expired               // no news within the lease
+	Ends                  // how many there are
+)
+
+var endNames = [Ends]string{"served", "failed", "client_gone", "refused", "died", "timed_out", "denied", "expired"}
+
+func (e End) String() string { return endNames[e] }
+
+// fault reports whether the end speaks against the replica.
+func (e End) fault() bool { return e == Failed || e == Refused || e == Died || e == TimedOut }
+
+// Outcome is the end of a request, as the proxy tells it.
+type Outcome struct {
+	ID     ID
+	Server []byte // who served, or was tried last; empty = nobody
+	End    End
+	// Redispatched tells that the proxy turned to another server after the
+	// first one did not take the connection.
+	Redispatched bool
+	TTFT         time.Duration // from request to first byte; 0 = not known
+}
+
+// settle brings v in line with the server the proxy names. It returns the
+// reservation to go on with: a new one when the proxy went ahead without a
+// decision, nil when the server is none of the pool's.
+func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *reservation {
+	r := p.byName[string(server)]
+	if r == nil {
+		return v
+	}
+	if v == nil {
+		p.stats.Adopted++
+		v = p.reservations.add(id)
+		v.decided, v.at, v.lease, v.started, v.tokens = nil, now, now+p.config.Lease, false, 0
+		v.request.keep(&Request{ID: id, Pool: p, Output: -1})
+		v.book(r)
+		return v
+	}
+	if v.replica != r {
+		p.move(v, r)
+	}
+	return v
+}
+
+// Connected tells that the proxy has a connection to server for the request.
+func (p *Pool) Connected(id ID, server []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	if v := p.settle(p.reservations.find(id), id, server, now); v != nil {
+		p.renew(v, now)
+	}
+}
+
+// FirstToken tells that the first byte of the answer has come.
+func (p *Pool) FirstToken(id ID, server []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	v := p.settle(p.reservations.find(id), id, server, now)
+	if v == nil || v.started {
+		return
+	}
+	p.start(v)
+	p.renew(v, now)
+}
+
+// start notes the first byte of v.
+func (p *Pool) start(v *reservation) {
+	v.started = true
+	v.replica.waiting--
+	if p.observer != nil && v.replica.index >= 0 {
+		p.observer.FirstToken(&v.request, v.replica.index)
+	}
+}
+
+// renew gives v a new lease: there was news of it.
+func (p *Pool) renew(v *reservation, now time.Duration) {
+	v.lease = now + p.config.Lease
+	p.reservations.touch(v)
+}
+
+// Finished tells how the request ended. The reservation is settled against
+// the server that served, which is not always the one that was chosen.
+func (p *Pool) Finished(o Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	p.stats.Outcomes[o.End]++
+	v := p.reservations.find(o.ID)
+	served := p.byName[string(o.Server)]
+	if v == nil {
+		p.stats.Unknown++
+		p.gone.add(o.ID)
+	}
+	if o.Redispatched && v != nil && v.decided != nil && v.decided != served {
+		p.fail(v.decided, now) // it did not take the connection: another one did
+	}
+	if served != nil {
+		switch {
+		case o.End.fault():
+			p.fail(served, now)
+		case o.End == Served:
+			served.succeed()
+		}
+	}
+	if v == nil {
+		return
+	}
+	if served != nil && v.replica != served {
+		p.move(v, served)
+	}
+	if !v.started && o.TTFT > 0 {
+		p.start(v)
+	}
+	p.release(v, o, now)
+}

@@ -1,0 +1,86 @@
+package decider
+
+import "math/rand/v2"
+
+// Policy orders the replicas of a pool for a request. A policy belongs to one
+// pool and is called with the pool locked: it may keep state of its own
+// without a lock, but must not block, allocate, or keep r or v.
+type Policy interface {
+	// Rank appends the indexes of candidates to dst, best first. The first is
+	// the decision, the next two are its fallbacks; where there are fewer, the
+	// pool adds fallbacks of its own. Appending none means no opinion.
+	Rank(r *Request, v *View, dst []int) []int
+}
+
+// Observer is what a Policy may also be, to follow what becomes of requests.
+// The methods are called with the pool locked; replica is an index into
+// View.Replicas.
+type Observer interface {
+	Reserved(r *Request, replica int)
+	FirstToken(r *Request, replica int)
+	Finished(r *Request, replica int, o Outcome)
+}
+
+// PrefixUser is implemented by policies that look at Request.Blocks. Prompts
+// are hashed for their pools only.
+type PrefixUser interface{ UsesPrefix() bool }
+
+// Termed is implemented by policies that explain themselves: the names of the
+// terms they set by View.SetTerm. The slice must not change.
+type Termed interface{ Terms() []string }
+
+// MemberObserver is implemented by policies that prepare something for the
+// pool's replicas; Members is called, with the pool locked, when the
+// membership or a weight has changed.
+type MemberObserver interface{ Members(replicas []*Replica) }
+
+// View is a pool as a policy sees it during one Rank.
+type View struct {
+	// Candidates are the indexes of the replicas that may be chosen, at least
+	// one, in the order of the pool. It must not be changed.
+	Candidates []int
+	// Replicas are all replicas of the pool, whether they may be chosen or not.
+	Replicas []*Replica
+	// Rand is the source of chance.
+	Rand *rand.Rand
+
+	even  bool      // all weights are equal
+	terms []float64 // per candidate, then per term
+	width int       // terms a candidate
+}
+
+// SetTerm records what a policy computed for the candidate at position c of
+// Candidates, under the name at position term of Terms.
+func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
+
+// Least appends to dst the n candidates with the lowest cost, cheapest first,
+// ties in random order. cost is called once a candidate with its position in
+// Candidates and its replica.
+func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []int {
+	var best [3]float64
+	var ties [3]uint64
+	start, found := len(dst), 0
+	n = min(n, len(best))
+	for c, i := range v.Candidates {
+		x, tie := cost(c, v.Replicas[i]), uint64(0)
+		if found == n {
+			if x > best[n-1] {
+				continue
+			}
+			tie = v.Rand.Uint64()
+			if x == best[n-1] && tie >= ties[n-1] {
+				continue
+			}
+		} else {
+			tie = v.Rand.Uint64()
+			dst = append(dst, 0)
+			found++
+		}
+		pos := found - 1
+		for ; pos > 0 && (x < best[pos-1] || x == best[pos-1] && tie < ties[pos-1]); pos-- {
+			best[pos], ties[pos], dst[start+pos] = best[pos-1], ties[pos-1], dst[start+pos-1]
+		}
+		best[pos], ties[pos], dst[start+pos] = x, tie, i
+	}
+	return dst
+}

@@ -1,0 +1,272 @@
+package decider
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// PoolConfig describes a pool.
+type PoolConfig struct {
+	Name       string
+	Models     []string
+	LoRA       []string
+	Policy     Policy // must not be shared between pools
+	PolicyName string // what Decision.Why says
+	// PolicyKey is equal for equal policies with equal options: then the pool
+	// keeps the policy it has, with what that has learned.
+	PolicyKey string
+	Replicas  []ReplicaConfig
+	Discover  bool          // replicas come from the proxy, by Pool.Discovered
+	Limit     int           // most requests in flight on a replica; 0 = none
+	SlowStart time.Duration // a replica that came up takes its full share after this
+	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
+}
+
+// DefaultLease is long enough for a long answer and short enough that a lost
+// log line does not weigh on a replica for the rest of the day.
+const DefaultLease = 10 * time.Minute
+
+// Pool is the replicas that serve one model. Choosing and reserving are one
+// step under its lock, so that a burst spreads instead of piling up.
+type Pool struct {
+	name       string
+	seed       []byte // the name again: prefixes of one pool are comparable
+	clock      Clock
+	usesPrefix atomic.Bool
+
+	mu       sync.Mutex
+	config   PoolConfig
+	policy   Policy
+	observer Observer // policy, when it is one
+	terms    []string // the policy's
+	replicas []*Replica
+	byName   map[string]*Replica
+
+	open      []int         // indexes of the replicas that take requests
+	plain     bool          // no limit is set: open is all there is to know
+	coolUntil time.Duration // the latest of the replicas'
+	slowUntil time.Duration // when the last slow start ends
+
+	reservations reservations
+	gone         tombstones
+	records      records
+	stats        PoolStats
+
+	view  View
+	some  []int // scratch for candidates
+	order []int // scratch for the policy's answer
+}
+
+func newPool(name string, clock Clock, r *rand.Rand) *Pool {
+	return &Pool{
+		name:         name,
+		seed:         []byte(name),
+		clock:        clock,
+		byName:       map[string]*Replica{},
+		reservations: newReservations(),
+		gone:         newTombstones(),
+		view:         View{Rand: r},
+	}
+}
+
+// Name is the pool's name: HAProxy's backend, or nginx's upstream.
+func (p *Pool) Name() string { return p.name }
+
+// configure applies c. Replicas that keep their name keep their state.
+func (p *Pool) configure(c PoolConfig) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.policy == nil
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	same := !first && c.PolicyKey == p.config.PolicyKey
+	p.config = c
+	if !same {
+		p.policy = c.Policy
+		p.observer, _ = c.Policy.(Observer)
+		p.terms = nil
+		if t, ok := c.Policy.(Termed); ok {
+			p.terms = t.Terms()
+		}
+		u, ok := c.Policy.(PrefixUser)
+		p.usesPrefix.Store(ok && u.UsesPrefix())
+	}
+	now := p.clock()
+	if first {
+		now -= c.SlowStart // a pool that starts is not slow as a whole
+	}
+	keep := p.replicas[:0:0]
+	seen := map[string]bool{}
+	for _, rc := range c.Replicas {
+		r := p.byName[rc.Name]
+		if r == nil {
+			r = &Replica{name: rc.Name, since: now, weight: max(rc.Weight, 1)}
+		}
+		if !r.listed {
+			r.listed, r.down, r.draining = true, false, false
+		}
+		r.address, r.zone, r.node = rc.Address, rc.Zone, rc.Node
+		r.limit = rc.Limit
+		if r.limit == 0 {
+			r.limit = c.Limit
+		}
+		if rc.Weight > 0 {
+			r.weight = rc.Weight
+		}
+		keep, seen[rc.Name] = append(keep, r), true
+	}
+	if c.Discover {
+		for _, r := range p.replicas {
+			if !seen[r.name] && !r.listed {
+				r.limit = c.Limit
+				keep = append(keep, r)
+			}
+		}
+	}
+	p.setReplicas(keep)
+}
+
+// setReplicas makes list the membership. The caller holds the lock.
+func (p *Pool) setReplicas(list []*Replica) {
+	for _, r := range p.replicas {
+		r.index = -1
+	}
+	clear(p.byName)
+	for i, r := range list {
+		r.index = i
+		p.byName[r.name] = r
+	}
+	p.replicas = list
+	p.view.Replicas, p.view.even = list, true
+	for _, r := range list {
+		p.view.even = p.view.even && r.weight == list[0].weight
+	}
+	p.refresh()
+	p.stats.MembershipChanges++
+	if m, ok := p.policy.(MemberObserver); ok {
+		m.Members(list)
+	}
+}
+
+// Decision is the answer to one request.
+type Decision struct {
+	Pool      string
+	Server    string    // "" = the proxy balances by itself
+	Fallbacks [2]string // to use when the server is down, in order; "" = none
+	Status    int       // not 0: answer with this HTTP status instead
+	Reason    string    // the message for the client; safe inside a JSON string
+	Retry     int       // seconds, for Retry-After; 0 = none
+	Why       string    // one word for logs and records
+}
+
+// Decide chooses a replica for r, reserves it and fills d. r.Pool must be set,
+// as Read does. Decide does not allocate in steady state.
+func (p *Pool) Decide(r *Request, d *Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // also when a policy panics
+	now := p.clock()
+	*d = Decision{Pool: p.name}
+	p.stats.Decisions++
+	if p.gone.take(r.ID) {
+		d.Why = "client_gone"
+		p.stats.ClientGone++
+		return
+	}
+	p.rank(r, now)
+	if len(p.order) == 0 {
+		d.Why = p.noneOpen()
+		p.stats.Undecided++
+		p.records.add(p, r, d, now)
+		return
+	}
+	chosen := p.replicas[p.order[0]]
+	d.Server, d.Why = chosen.name, p.config.PolicyName
+	for i, o := range p.order[1:min(3, len(p.order))] {
+		d.Fallbacks[i] = p.replicas[o].name
+	}
+	p.records.add(p, r, d, now)
+	chosen.chosen++
+	p.reserve(r, chosen, now)
+	if p.observer != nil {
+		p.observer.Reserved(r, chosen.index)
+	}
+}
+
+// noneOpen says why no replica may be chosen.
+func (p *Pool) noneOpen() string {
+	switch {
+	case len(p.replicas) == 0:
+		return "no_replicas"
+	case len(p.open) == 0:
+		return "all_down"
+	}
+	return "all_full"
+}
+
+// rank fills p.order with the policy's order and fallbacks, best first.
+func (p *Pool) rank(r *Request, now time.Duration) {
+	v := &p.view
+	v.Candidates = p.candidates(r, now)
+	p.order = p.order[:0]
+	if len(v.Candidates) == 0 {
+		return
+	}
+	if v.width = len(p.terms); v.width > 0 {
+		need := v.width * len(v.Candidates)
+		if cap(v.terms) < need {
+			v.terms = make([]float64, 2*need)
+		}
+		v.terms = v.terms[:need]
+	}
+	p.order = p.policy.Rank(r, v, p.order)
+	if len(p.order) == 0 {
+		p.order = append(p.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])
+	}
+	p.addFallbacks()
+}
+
+// addFallbacks fills the order up to a decision and two fallbacks. Each is the
+// less loaded of two candidates picked at random.
+func (p *Pool) addFallbacks() {
+	v := &p.view
+	n := len(v.Candidates)
+	for range min(3, n) - min(len(p.order), 3) {
+		best := -1
+		for range 2 {
+			i := v.Rand.IntN(n)
+			for has(p.order, v.Candidates[i]) {
+				i = (i + 1) % n
+			}
+			c := v.Candidates[i]
+			if best < 0 || p.replicas[c].load() < p.replicas[best].load() {
+				best = c
+			}
+		}
+		p.order = append(p.order, best)
+	}
+}
+
+func has(list []int, x int) bool {
+	for _, y := range list {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+// close empties a pool that the configuration no longer has. Its reservations
+// end with it.
+func (p *Pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	for v := p.reservations.oldest(); v != nil; v = p.reservations.oldest() {
+		p.release(v, Outcome{End: Expired}, now)
+	}
+	p.config.Discover = false
+	p.setReplicas(nil)
+}

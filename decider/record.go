@@ -1,0 +1,183 @@
+package decider
+
+import (
+	"math"
+	"time"
+)
+
+// What a pool remembers of its last decisions, and of how many candidates.
+const (
+	recordsKept    = 64
+	recordedPicks  = 3
+	recordedOthers = 61
+)
+
+// records is a ring of the last decisions, written without allocation once it
+// is full. It holds no prompt text, session or key.
+type records struct {
+	ring [recordsKept]record
+	next int
+	n    int
+}
+
+type record struct {
+	at         time.Duration
+	id         ID
+	model, why string
+	server     string
+	input      int
+	output     int
+	session    bool
+	stream     bool
+	cut        bool
+	candidates int
+	picks      []pick
+	terms      []float64 // per pick
+	width      int
+}
+
+type pick struct {
+	replica  string
+	inFlight int
+}
+
+func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
+	e := &s.ring[s.next]
+	s.next = (s.next + 1) % recordsKept
+	s.n = min(s.n+1, recordsKept)
+	picks, terms := e.picks[:0], e.terms[:0]
+	*e = record{
+		at: now, id: r.ID, model: r.Model, why: d.Why, server: d.Server, input: r.Input, output: r.Output,
+		session: r.HasSession, stream: r.Stream, cut: r.Cut, candidates: len(p.view.Candidates), width: len(p.terms),
+	}
+	for c, i := range p.view.Candidates[:min(len(p.view.Candidates), recordedPicks+recordedOthers)] {
+		picks = append(picks, pick{p.replicas[i].name, p.replicas[i].inFlight})
+		terms = append(terms, p.view.terms[c*e.width:(c+1)*e.width]...)
+	}
+	e.picks, e.terms = picks, terms
+}
+
+// Record is one past decision.
+type Record struct {
+	Age        float64     `json:"age_s"`
+	ID         string      `json:"id"`
+	Pool       string      `json:"pool"`
+	Model      string      `json:"model,omitempty"`
+	Server     string      `json:"server,omitempty"`
+	Why        string      `json:"why"`
+	Input      int         `json:"input_tokens"`
+	Output     int         `json:"output_tokens"` // -1 = not said
+	Session    bool        `json:"session"`
+	Stream     bool        `json:"stream"`
+	Cut        bool        `json:"cut,omitempty"`
+	Candidates int         `json:"candidates"`
+	Considered []Candidate `json:"considered"`
+}
+
+// Candidate is a replica as a decision saw it.
+type Candidate struct {
+	Replica  string             `json:"replica"`
+	InFlight int                `json:"in_flight"`
+	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
+	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
+	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
+}
+
+// Records returns the last decisions of the pool, the newest first.
+func (p *Pool) Records() []Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	s := &p.records
+	out := make([]Record, 0, s.n)
+	for k := range s.n {
+		e := &s.ring[(s.next-1-k+2*recordsKept)%recordsKept]
+		rec := Record{
+			Age: (now - e.at).Seconds(), ID: e.id.String(), Pool: p.name, Model: e.model, Server: e.server,
+			Why: e.why, Input: e.input, Output: e.output, Session: e.session, Stream: e.stream, Cut: e.cut,
+			Candidates: e.candidates,
+		}
+		for i, c := range e.picks {
+			cand := Candidate{Replica: c.replica, InFlight: c.inFlight}
+			if c.replica == e.server {
+				cand.Rank = 1
+			}
+			if e.width == len(p.terms) {
+				cand.Terms = named(p.terms, e.terms[i*e.width:])
+			}
+			rec.Considered = append(rec.Considered, cand)
+		}
+		out = append(out, rec)
+	}
+	return out
+}
+
+// named gives the terms their names. Terms that are no number, because they
+// do not apply, are left out: JSON has no word for them.
+func named(names []string, values []float64) map[string]float64 {
+	m := make(map[string]float64, len(names))
+	for i, n := range names {
+		if v := values[i]; !math.IsNaN(v) && !math.IsInf(v, 0) {
+			m[n] = v
+		}
+	}
+	return m
+}
+
+// Explanation is what the pool would do with a request now.
+type Explanation struct {
+	Pool       string      `json:"pool"`
+	Policy     string      `json:"policy"`
+	Model      string      `json:"model,omitempty"`
+	Input      int         `json:"input_tokens"`
+	Output     int         `json:"output_tokens"`
+	Session    bool        `json:"session"`
+	Stream     bool        `json:"stream"`
+	Cut        bool        `json:"cut"`
+	Blocks     int         `json:"prompt_blocks"`
+	Server     string      `json:"server"`
+	Fallbacks  []string    `json:"fallbacks"`
+	Why        string      `json:"why"`
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Explain ranks r without reserving anything, and tells every replica's part.
+func (p *Pool) Explain(r *Request) Explanation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	p.rank(r, now)
+	x := Explanation{
+		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
+		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(r.Blocks),
+		Why: p.config.PolicyName, Fallbacks: []string{},
+	}
+	rank := map[string]int{}
+	for k, i := range p.order[:min(len(p.order), recordedPicks)] {
+		name := p.replicas[i].name
+		rank[name] = k + 1
+		if k == 0 {
+			x.Server = name
+		} else {
+			x.Fallbacks = append(x.Fallbacks, name)
+		}
+	}
+	if x.Server == "" {
+		x.Why = p.noneOpen()
+	}
+	position := map[int]int{}
+	for c, i := range p.view.Candidates {
+		position[i] = c
+	}
+	w := len(p.terms)
+	for i, rep := range p.replicas {
+		cand := Candidate{Replica: rep.name, InFlight: rep.inFlight, Rank: rank[rep.name]}
+		if c, ok := position[i]; ok {
+			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
+		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
+			cand.Excluded = "slow start"
+		}
+		x.Candidates = append(x.Candidates, cand)
+	}
+	return x
+}

@@ -1,0 +1,162 @@
+package decider
+
+import "time"
+
+// reservation is what a decision holds until its outcome: one request's share
+// of a replica's load. It ends by its outcome or, when the feed loses that, by
+// its lease.
+type reservation struct {
+	id         ID
+	replica    *Replica
+	decided    *Replica // nil when the proxy went ahead without a decision
+	lease      time.Duration
+	at         time.Duration
+	tokens     int
+	started    bool // the first byte has come
+	request    Request
+	next, prev int32
+}
+
+// reservations is a slab of reservations, found by id, in the order in which
+// their leases end. The slots are reused, with the slices they hold.
+type reservations struct {
+	slots []reservation // slot 0 is the head of the list
+	byID  map[ID]int32
+	free  []int32
+}
+
+func newReservations() reservations {
+	return reservations{slots: make([]reservation, 1), byID: map[ID]int32{}}
+}
+
+func (s *reservations) find(id ID) *reservation {
+	if i, ok := s.byID[id]; ok {
+		return &s.slots[i]
+	}
+	return nil
+}
+
+// add returns a new reservation for id, last in the list. The pointer is
+// valid until the next add.
+func (s *reservations) add(id ID) *reservation {
+	var i int32
+	if n := len(s.free); n > 0 {
+		i, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		i = int32(len(s.slots))
+		s.slots = append(s.slots, reservation{})
+	}
+	s.byID[id] = i
+	v := &s.slots[i]
+	v.id = id
+	s.link(i)
+	return v
+}
+
+// touch moves v to the end of the list.
+func (s *reservations) touch(v *reservation) {
+	i := s.slots[v.prev].next
+	s.unlink(v)
+	s.link(i)
+}
+
+func (s *reservations) link(i int32) {
+	head, v := &s.slots[0], &s.slots[i]
+	v.prev, v.next = head.prev, 0
+	s.slots[head.prev].next = i
+	head.prev = i
+}
+
+func (s *reservations) unlink(v *reservation) {
+	s.slots[v.prev].next = v.next
+	s.slots[v.next].prev = v.prev
+}
+
+// remove frees v. Its contents stay until the slot is used again.
+func (s *reservations) remove(v *reservation) {
+	i := s.slots[v.prev].next
+	s.unlink(v)
+	delete(s.byID, v.id)
+	s.free = append(s.free, i)
+}
+
+// oldest is the reservation whose lease ends first, or nil.
+func (s *reservations) oldest() *reservation {
+	if i := s.slots[0].next; i != 0 {
+		return &s.slots[i]
+	}
+	return nil
+}
+
+func (s *reservations) len() int { return len(s.byID) }
+
+// reserve books r on replica. The caller holds the lock.
+func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
+	if v := p.reservations.find(r.ID); v != nil {
+		// The proxy asks again for a request it could not place: what was
+		// reserved for the first answer ends here.
+		p.stats.Replaced++
+		p.release(v, Outcome{End: Refused}, now)
+	}
+	v := p.reservations.add(r.ID)
+	v.decided = replica
+	v.at = now
+	v.lease = now + p.config.Lease
+	v.started = false
+	v.tokens = r.Input + max(r.Output, 0)
+	v.request.keep(r)
+	v.book(replica)
+}
+
+// keep copies what a Policy may want to know of a request later on.
+func (r *Request) keep(from *Request) {
+	blocks := append(r.Blocks[:0], from.Blocks...)
+	*r = *from
+	r.Blocks, r.body = blocks, nil
+}
+
+// book counts v on replica.
+func (v *reservation) book(replica *Replica) {
+	v.replica = replica
+	replica.inFlight++
+	replica.tokens += v.tokens
+	if !v.started {
+		replica.waiting++
+	}
+}
+
+// unbook takes v off its replica.
+func (v *reservation) unbook() {
+	v.replica.inFlight--
+	v.replica.tokens -= v.tokens
+	if !v.started {
+		v.replica.waiting--
+	}
+}
+
+// move books v on the replica that really serves it.
+func (p *Pool) move(v *reservation, replica *Replica) {
+	v.unbook()
+	v.book(replica)
+	p.stats.Mismatches++
+}
+
+// release ends v. The caller holds the lock.
+func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
+	v.unbook()
+	if p.observer != nil && v.replica.index >= 0 {
+		p.observer.Finished(&v.request, v.replica.index, o)
+	}
+	p.reservations.remove(v)
+}
+
+// sweep ends the reservations whose lease has passed.
+func (p *Pool) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	for v := p.reservations.oldest(); v != nil && v.lease <= now; v = p.reservations.oldest() {
+		p.stats.Expired++
+		p.release(v, Outcome{End: Expired}, now)
+	}
+}

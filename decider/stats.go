@@ -1,0 +1,100 @@
+package decider
+
+import "sync/atomic"
+
+// stats are the counters that belong to no pool.
+type stats struct {
+	modelUnknown atomic.Uint64
+	modelUnseen  atomic.Uint64
+}
+
+// Stats are counts since the start that belong to no pool.
+type Stats struct {
+	ModelUnknown uint64 // requests for a model that no pool serves
+	ModelUnseen  uint64 // bodies too long to show their model
+}
+
+// Stats returns the current counts.
+func (d *Decider) Stats() Stats {
+	return Stats{d.stats.modelUnknown.Load(), d.stats.modelUnseen.Load()}
+}
+
+// PoolStats are a pool's counts since the start.
+type PoolStats struct {
+	Decisions         uint64       // asked
+	Undecided         uint64       // of these, no replica could be chosen
+	ClientGone        uint64       // of these, the client had left already
+	Outcomes          [Ends]uint64 // told by the feed
+	Unknown           uint64       // of these, for requests without a reservation
+	Adopted           uint64       // reservations made from the feed: the proxy went ahead by itself
+	Mismatches        uint64       // served by another replica than the chosen one
+	Expired           uint64       // reservations ended by their lease
+	Replaced          uint64       // reservations ended by a second decision
+	MembershipChanges uint64
+}
+
+// ReplicaStatus is a replica at one moment.
+type ReplicaStatus struct {
+	Name     string  `json:"name"`
+	Address  string  `json:"address,omitempty"`
+	State    string  `json:"state"` // up, down, draining, cooling, full
+	Weight   int     `json:"weight"`
+	InFlight int     `json:"in_flight"`
+	Waiting  int     `json:"waiting"` // of these, before their first byte
+	Tokens   int     `json:"tokens"`  // of these, prompt and expected output
+	Chosen   uint64  `json:"chosen"`  // decisions since the start
+	Served   uint64  `json:"served"`
+	Failed   uint64  `json:"failed"`
+	CoolFor  float64 `json:"cool_for_s,omitempty"`
+}
+
+// PoolStatus is a pool at one moment.
+type PoolStatus struct {
+	Name         string          `json:"name"`
+	Policy       string          `json:"policy"`
+	Models       []string        `json:"models"`
+	Replicas     []ReplicaStatus `json:"replicas"`
+	Reservations int             `json:"reservations"`
+	Stats        PoolStats       `json:"-"`
+	// PolicyStats are the policy's own counters, where it keeps any.
+	PolicyStats []Counter `json:"-"`
+}
+
+// Counter is one figure of a policy, by the name and labels that its metric
+// shall have, such as `session_decisions_total{rank="home"}`.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counted is implemented by policies that keep counters. It appends them to
+// dst, with the pool locked.
+type Counted interface {
+	Counters(dst []Counter) []Counter
+}
+
+// Status returns the pool as it is now.
+func (p *Pool) Status() PoolStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	s := PoolStatus{
+		Name:         p.name,
+		Policy:       p.config.PolicyName,
+		Models:       append(append([]string{}, p.config.Models...), p.config.LoRA...),
+		Reservations: p.reservations.len(),
+		Stats:        p.stats,
+	}
+	for _, r := range p.replicas {
+		s.Replicas = append(s.Replicas, ReplicaStatus{
+			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
+			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
+			Chosen: r.chosen, Served: r.served, Failed: r.failed,
+			CoolFor: max(0, r.coolUntil-now).Seconds(),
+		})
+	}
+	if c, ok := p.policy.(Counted); ok {
+		s.PolicyStats = c.Counters(nil)
+	}
+	return s
+}

@@ -1,0 +1,29 @@
+package decider
+
+// tombstones remembers the last requests that ended without a reservation: a
+// client that leaves while its request is being decided is logged first and
+// decided later, and that decision must not book a load that never ends.
+type tombstones struct {
+	ring [256]ID
+	next int
+	set  map[ID]struct{}
+}
+
+func newTombstones() tombstones { return tombstones{set: map[ID]struct{}{}} }
+
+func (t *tombstones) add(id ID) {
+	delete(t.set, t.ring[t.next])
+	t.ring[t.next] = id
+	t.set[id] = struct{}{}
+	t.next = (t.next + 1) % len(t.ring)
+}
+
+// take reports whether id is there, and forgets it.
+func (t *tombstones) take(id ID) bool {
+	if len(t.set) == 0 {
+		return false
+	}
+	_, ok := t.set[id]
+	delete(t.set, id)
+	return ok
+}
