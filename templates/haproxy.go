@@ -1,0 +1,344 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// HAProxy says what to render for one HAProxy. Zero numbers and durations take
+// the defaults named at each field; empty strings are refused unless the field
+// says otherwise.
+type HAProxy struct {
+	// Version decides which keywords are used. Oldest is the lower bound.
+	Version Version
+
+	// Bind is the address of the new frontend in HAProxy's form, for instance
+	// "*:8080". Attaching does not use it.
+	Bind string
+
+	// AgentAddress is where the agent answers SPOE: "unix:///run/x.sock",
+	// "tcp://127.0.0.1:9900" or "127.0.0.1:9900".
+	AgentAddress string
+
+	// FeedAddress is where the agent reads the feed, in the same forms.
+	FeedAddress string
+
+	// SPOEConf is the path under which HAProxy will find pointsman-spoe.conf.
+	SPOEConf string
+
+	// RuntimeAPI is the socket of the new HAProxy's runtime API, in the same
+	// forms; empty leaves it out. Attaching does not use it.
+	RuntimeAPI string
+
+	// User is the account, and the group of the same name, that the new
+	// HAProxy drops to; empty leaves it as it was started. Attaching does not
+	// use it.
+	User string
+
+	// Bufsize is tune.bufsize in bytes, 256 KiB by default. It bounds how much
+	// of a request the agent sees, never how much the replica gets.
+	Bufsize int
+
+	// LargeBufsize is tune.bufsize.large in bytes. It needs HAProxy 3.4: the
+	// agent then sees head and tail of a body up to this size. 0 is off.
+	LargeBufsize int
+
+	// ProcessingTimeout is how long a request waits for a decision before it
+	// goes on without one. Default 250 ms before 3.0, where a dead agent costs
+	// each request all of it until the health check notices, and 1 s from 3.0
+	// on. It must exceed the longest hold of an admission policy.
+	ProcessingTimeout time.Duration
+
+	// BodyTimeout is how long a client may take to send its body, or as much
+	// of it as the buffer holds. Default 30 s.
+	BodyTimeout time.Duration
+
+	// ServerTimeout is how long a replica may be silent. Default 600 s.
+	ServerTimeout time.Duration
+
+	// Pools become HAProxy backends of the same names.
+	Pools []Pool
+
+	// DefaultPool takes what names no known model while the agent is away. The
+	// first pool by default.
+	DefaultPool string
+}
+
+// Pool is the set of replicas that serve the same models.
+type Pool struct {
+	Name string
+
+	// Models are the names that requests may use for this pool: models,
+	// aliases and LoRA adapters. They route requests while the agent is away.
+	Models []string
+
+	// Replicas may be empty: a new install then gets a backend to which
+	// servers are added at run time, and attaching leaves the servers in the
+	// user's own backend of the pool's name.
+	Replicas []Replica
+
+	// HealthPath is what HAProxy asks of each replica every 2 s. Default
+	// "/health"; "none" turns the checks off.
+	HealthPath string
+}
+
+// Replica is one engine server.
+type Replica struct {
+	Name    string
+	Address string // host:port
+	Weight  int    // HAProxy's 1..256; 0 leaves HAProxy's default
+	MaxConn int    // requests at once, the rest queue in HAProxy; 0 is no bound
+}
+
+// File is a rendered file. Name has no folder.
+type File struct{ Name, Text string }
+
+// Snippet is what to paste into a configuration that exists already. Where is
+// the section: "global", "defaults", "frontend" or "backend NAME". Text is whole
+// lines with their comments. An optional one improves the feed, at a price that
+// its comment names.
+type Snippet struct {
+	Where, Text string
+	Optional    bool
+}
+
+// Names of what the rendered files define.
+const (
+	ConfigFile   = "haproxy.cfg"         // a new install's configuration
+	AttachedFile = "pointsman.cfg"       // loaded with a further -f
+	SPOEFile     = "pointsman-spoe.conf" // to be installed at HAProxy.SPOEConf
+	AgentBackend = "pointsman-agent"     // the backend that leads to the agent
+	Ring         = "pointsman-ring"      // the ring that carries the feed
+	FeedMarker   = "PM1"                 // the word before the fields of a feed line
+	maxName      = 64                    // bytes of a pool's or replica's name
+	minBufsize   = 16 << 10              // HAProxy's own default
+	maxBufsize   = 64 << 20              // beyond it two buffers a request are absurd
+)
+
+// RenderHAProxy renders the whole configuration of a new HAProxy: ConfigFile
+// and SPOEFile. The error lists everything that is wrong with o.
+func RenderHAProxy(o HAProxy) ([]File, error) {
+	v, err := o.view(true)
+	if err != nil {
+		return nil, err
+	}
+	return render(v, map[string]string{ConfigFile: "haproxy.cfg.tmpl", SPOEFile: "spoe.conf.tmpl"})
+}
+
+// AttachHAProxy renders what an HAProxy that exists needs: AttachedFile, to be
+// loaded with a further -f after the user's own, SPOEFile, and the lines to
+// paste, in the order of the user's file. A single pool with replicas gets the
+// SPOE filter in its own backend; otherwise the filter goes into the user's
+// frontend and the decision names the backend. The error lists everything that
+// is wrong with o.
+func AttachHAProxy(o HAProxy) ([]File, []Snippet, error) {
+	v, err := o.view(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := render(v, map[string]string{AttachedFile: "attached.cfg.tmpl", SPOEFile: "spoe.conf.tmpl"})
+	if err != nil {
+		return nil, nil, err
+	}
+	paste, err := v.snippets()
+	return files, paste, err
+}
+
+// view is what the templates see: o with its defaults and what follows from it.
+type view struct {
+	HAProxy
+	Full    bool // a new install
+	OnePool bool // the filter sits in the pool's own backend
+	Agent   string
+	Feed    string
+	API     string
+	Chroot  bool // the agent's socket is a path, which chroot would hide
+	Limits
+}
+
+// view checks o and completes it.
+func (o HAProxy) view(full bool) (*view, error) {
+	if o.Bufsize == 0 {
+		o.Bufsize = 256 << 10
+	}
+	if o.ProcessingTimeout == 0 {
+		o.ProcessingTimeout = time.Second
+		if !o.Version.AtLeast(3, 0) {
+			o.ProcessingTimeout = 250 * time.Millisecond
+		}
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	if o.ServerTimeout == 0 {
+		o.ServerTimeout = 600 * time.Second
+	}
+	if o.DefaultPool == "" && len(o.Pools) > 0 {
+		o.DefaultPool = o.Pools[0].Name
+	}
+	if err := o.check(full); err != nil {
+		return nil, err
+	}
+	v := &view{HAProxy: o, Full: full}
+	v.OnePool = !full && len(o.Pools) == 1 && len(o.Pools[0].Replicas) > 0
+	v.Agent, _ = address(o.AgentAddress)
+	v.Feed, _ = address(o.FeedAddress)
+	v.API, _ = address(o.RuntimeAPI)
+	v.API = strings.TrimPrefix(v.API, "unix@")
+	v.Chroot = strings.HasPrefix(v.Agent, "unix@")
+	v.Limits = LimitsOf(o.Bufsize)
+	return v, nil
+}
+
+// safeWord is what may stand in a configuration line without quotes.
+var safeWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,*\[\]-]+$`)
+
+// safeName is what HAProxy takes as the name of a backend or server.
+var safeName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+
+// check lists what is wrong with o, after its defaults were filled in.
+func (o HAProxy) check(full bool) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if !o.Version.AtLeast(Oldest.Major, Oldest.Minor) {
+		bad("HAProxy %v is too old; want %v or later", o.Version, Oldest)
+	}
+	if full && !safeWord.MatchString(o.Bind) {
+		bad("bind %q: want an address such as *:8080", o.Bind)
+	}
+	if _, err := address(o.AgentAddress); err != nil {
+		bad("agent address: %w", err)
+	}
+	if _, err := address(o.FeedAddress); err != nil {
+		bad("feed address: %w", err)
+	}
+	if !safeWord.MatchString(o.SPOEConf) {
+		bad("path of %s %q: want a path without spaces", SPOEFile, o.SPOEConf)
+	}
+	if full && o.RuntimeAPI != "" {
+		if _, err := address(o.RuntimeAPI); err != nil {
+			bad("runtime API address: %w", err)
+		}
+	}
+	if full && o.User != "" && !safeName.MatchString(o.User) {
+		bad("user %q: want an account's name", o.User)
+	}
+	if o.Bufsize < minBufsize || o.Bufsize > maxBufsize {
+		bad("buffer size %d: want %d to %d bytes", o.Bufsize, minBufsize, maxBufsize)
+	}
+	if o.LargeBufsize != 0 {
+		switch {
+		case !o.Version.AtLeast(3, 4):
+			bad("large buffers need HAProxy 3.4; this is %v", o.Version)
+		case o.LargeBufsize <= o.Bufsize || o.LargeBufsize > maxBufsize:
+			bad("large buffer size %d: want more than the buffer size %d, at most %d", o.LargeBufsize, o.Bufsize, maxBufsize)
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"processing timeout": o.ProcessingTimeout,
+		"body timeout":       o.BodyTimeout,
+		"server timeout":     o.ServerTimeout,
+	} {
+		if d < time.Millisecond || d > 24*time.Hour {
+			bad("%s %v: want 1ms to 24h", name, d)
+		}
+	}
+	if len(o.Pools) == 0 {
+		bad("no pools")
+	}
+	errs = append(errs, checkPools(o)...)
+	return errors.Join(errs...)
+}
+
+// checkPools lists what is wrong with the pools of o.
+func checkPools(o HAProxy) []error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	pools, models := map[string]bool{}, map[string]string{}
+	for _, p := range o.Pools {
+		switch {
+		case !safeName.MatchString(p.Name):
+			bad("pool %q: want 1 to %d letters, digits and -_.:", p.Name, maxName)
+		case pools[p.Name]:
+			bad("pool %s: named twice", p.Name)
+		case p.Name == AgentBackend || p.Name == newFrontend:
+			bad("pool %s: the name is taken by a section of ours", p.Name)
+		}
+		pools[p.Name] = true
+		if p.HealthPath != "" && p.HealthPath != "none" && (p.HealthPath[0] != '/' || !safeWord.MatchString(p.HealthPath)) {
+			bad("pool %s: health path %q: want a path such as /health, or none", p.Name, p.HealthPath)
+		}
+		for _, m := range p.Models {
+			if m == "" || len(m) > 256 || strings.ContainsFunc(m, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+				bad("pool %s: model %.60q: want 1 to 256 printable bytes", p.Name, m)
+			} else if models[m] != "" && models[m] != p.Name {
+				bad("pool %s: model %q belongs to pool %s already", p.Name, m, models[m])
+			}
+			models[m] = p.Name
+		}
+		replicas := map[string]bool{}
+		for _, r := range p.Replicas {
+			switch {
+			case !safeName.MatchString(r.Name):
+				bad("pool %s: replica %q: want 1 to %d letters, digits and -_.:", p.Name, r.Name, maxName)
+			case replicas[r.Name]:
+				bad("pool %s: replica %s: named twice", p.Name, r.Name)
+			}
+			replicas[r.Name] = true
+			if h, port, err := net.SplitHostPort(r.Address); err != nil || h == "" || port == "" || !safeWord.MatchString(r.Address) {
+				bad("pool %s: replica %s: address %q: want host:port", p.Name, r.Name, r.Address)
+			}
+			if r.Weight < 0 || r.Weight > 256 {
+				bad("pool %s: replica %s: weight %d: want 0 to 256", p.Name, r.Name, r.Weight)
+			}
+			if r.MaxConn < 0 {
+				bad("pool %s: replica %s: maxconn %d: want 0 or more", p.Name, r.Name, r.MaxConn)
+			}
+		}
+	}
+	if o.DefaultPool != "" && !pools[o.DefaultPool] {
+		bad("default pool %q: no pool has that name", o.DefaultPool)
+	}
+	return errs
+}
+
+// address turns an address of our configuration into HAProxy's form.
+func address(s string) (string, error) {
+	if path, ok := strings.CutPrefix(s, "unix://"); ok {
+		if !strings.HasPrefix(path, "/") || !safeWord.MatchString(path) {
+			return "", fmt.Errorf("%q: want unix:// and an absolute path without spaces", s)
+		}
+		return "unix@" + path, nil
+	}
+	hostport := strings.TrimPrefix(s, "tcp://")
+	if host, port, err := net.SplitHostPort(hostport); err != nil || host == "" || port == "" || !safeWord.MatchString(hostport) {
+		return "", fmt.Errorf("%q: want unix:///path, tcp://host:port or host:port", s)
+	}
+	return hostport, nil
+}
+
+// Named reports whether the replica's address is a host name, which HAProxy
+// has to resolve before it can start.
+func (r Replica) Named() bool {
+	host, _, _ := net.SplitHostPort(r.Address)
+	_, err := netip.ParseAddr(host)
+	return err != nil
+}
+
+// Health is the path of the pool's health check, empty for none.
+func (p Pool) Health() string {
+	switch p.HealthPath {
+	case "":
+		return "/health"
+	case "none":
+		return ""
+	}
+	return p.HealthPath
+}

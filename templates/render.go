@@ -1,0 +1,191 @@
+package templates
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// newFrontend is the frontend of a new install.
+const newFrontend = "pointsman"
+
+// lineLen bounds a feed line in bytes. The longest before 3.2 also holds
+// HAProxy's usual format with a URI of up to 1024 bytes.
+const lineLen = 4096
+
+//go:embed *.tmpl
+var texts embed.FS
+
+var parsed = template.Must(template.New("").Funcs(template.FuncMap{
+	"agent":       func() string { return AgentBackend },
+	"ring":        func() string { return Ring },
+	"marker":      func() string { return FeedMarker },
+	"newFrontend": func() string { return newFrontend },
+	"lineLen":     func() int { return lineLen },
+	"feed":        feedFormat,
+	"refusal":     refusal,
+	"dur":         duration,
+	"word":        word,
+}).ParseFS(texts, "*.tmpl"))
+
+// feedFormat is HAProxy's log format of a feed line. The fields come last in
+// their line, because what stands before them may hold a client's own bytes.
+func feedFormat(event string) string {
+	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
+		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
+		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]"
+}
+
+// refusal is the body of a refused request in OpenAI's form. The agent's reason
+// is safe inside a JSON string; the default stands for a missing one.
+func refusal(status int) string {
+	message, kind, param, code := "", "", "null", ""
+	switch status {
+	case 404:
+		message, kind, param, code = "The model does not exist.", "invalid_request_error", `"model"`, "model_not_found"
+	case 429:
+		message, kind, code = "Too many requests.", "rate_limit_error", "rate_limit_exceeded"
+	default:
+		message, kind, code = "No replica is available.", "server_error", "service_unavailable"
+	}
+	return fmt.Sprintf(`{"error":{"message":"%%[var(txn.pm.reason,%q)]","type":"%s","param":%s,"code":"%s"}}`,
+		message, kind, param, code)
+}
+
+// duration writes d as HAProxy reads it.
+func duration(d time.Duration) string {
+	if d%time.Second == 0 {
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return fmt.Sprintf("%dms", d.Milliseconds())
+}
+
+// word quotes s for a configuration line.
+func word(s string) string {
+	if safeWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// render executes the named templates in the order of the file names.
+func render(v *view, names map[string]string) ([]File, error) {
+	var files []File
+	for name, tmpl := range names {
+		text, err := execute(tmpl, v)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{name, text})
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return files, nil
+}
+
+func execute(tmpl string, data any) (string, error) {
+	var b bytes.Buffer
+	if err := parsed.ExecuteTemplate(&b, tmpl, data); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+// poolView is the view together with one of its pools.
+type poolView struct {
+	*view
+	Pool Pool
+}
+
+// For narrows the view to a pool.
+func (v *view) For(p Pool) poolView { return poolView{v, p} }
+
+// LogProfiles reports whether HAProxy can give each log its own format.
+func (v *view) LogProfiles() bool { return v.Version.AtLeast(3, 2) }
+
+// Dir is the folder that holds our files.
+func (v *view) Dir() string { return path.Dir(v.SPOEConf) }
+
+// Asked is the condition of the requests that the agent is asked about.
+func (v *view) Asked() string {
+	if v.Full || v.OnePool {
+		return "METH_POST"
+	}
+	return "METH_POST pm_llm"
+}
+
+// Half is how much of a body goes as its head, and as its tail, with large
+// buffers.
+func (v *view) Half() int { return v.MaxBody / 2 }
+
+// Args are the arguments of the SPOE message.
+func (v *view) Args() string {
+	args := []string{"rid=var(txn.pm.rid)"}
+	if v.OnePool {
+		args = append(args, "pool=var(txn.pm.pool)")
+	}
+	args = append(args,
+		"method=method",
+		fmt.Sprintf("path=path,bytes(0,%d)", v.MaxPath),
+		fmt.Sprintf("hdrs=req.hdrs,bytes(0,%d)", v.MaxHeaders),
+		"blen=req.body_len",
+		"bsize=req.body_size")
+	if v.LargeBufsize == 0 {
+		args = append(args, fmt.Sprintf("body=req.body,bytes(0,%d)", v.MaxBody))
+	} else {
+		args = append(args,
+			fmt.Sprintf("head=req.body,bytes(0,%d)", v.Half()),
+			"tail=req.body,bytes(txn.pm.off)",
+			"model=req.body,json_query('$.model'),bytes(0,256)")
+	}
+	return strings.Join(args, " ")
+}
+
+// route leads one model to its pool.
+type route struct{ Pool, Model string }
+
+// ByModel are the routes that hold without a decision; the default pool needs
+// none.
+func (v *view) ByModel() []route {
+	var out []route
+	for _, p := range v.Pools {
+		if p.Name == v.DefaultPool {
+			continue
+		}
+		for _, m := range p.Models {
+			out = append(out, route{p.Name, m})
+		}
+	}
+	return out
+}
+
+// snippets are the lines to paste, in the order of the user's file.
+func (v *view) snippets() ([]Snippet, error) {
+	var out []Snippet
+	var firstErr error
+	add := func(where, tmpl string, optional bool, data any) {
+		text, err := execute(tmpl, data)
+		if err != nil && firstErr == nil {
+			firstErr = err
+		}
+		out = append(out, Snippet{Where: where, Text: text, Optional: optional})
+	}
+	add("global", "global", false, v)
+	if !v.Version.AtLeast(3, 4) {
+		add("defaults", "defaults", false, v)
+	}
+	add("frontend", "frontend", false, v)
+	if v.LogProfiles() {
+		add("frontend", "live", true, v)
+	}
+	for _, p := range v.Pools {
+		if len(p.Replicas) == 0 {
+			add("backend "+p.Name, "backend", false, v.For(p))
+		}
+	}
+	return out, firstErr
+}

@@ -1,0 +1,35 @@
+package templates
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// Version is a proxy's release line, for instance 3.2.
+type Version struct{ Major, Minor int }
+
+// Oldest is the oldest HAProxy that the templates render for.
+var Oldest = Version{2, 6}
+
+var versionPattern = regexp.MustCompile(`^\s*(?:HA-?Proxy\s+version\s+)?(\d{1,3})\.(\d{1,3})(?:[^\d]|$)`)
+
+// ParseVersion reads a release such as "3.2" or "2.6.12-1+deb12u4", or the
+// whole output of `haproxy -v`.
+func ParseVersion(s string) (Version, error) {
+	m := versionPattern.FindStringSubmatch(s)
+	if m == nil {
+		return Version{}, fmt.Errorf("no HAProxy version in %.60q; want the like of 3.2, or what `haproxy -v` prints", s)
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return Version{major, minor}, nil
+}
+
+// AtLeast reports whether v is the release major.minor or a later one.
+func (v Version) AtLeast(major, minor int) bool {
+	return v.Major > major || v.Major == major && v.Minor >= minor
+}
+
+// String gives the form "3.2".
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
