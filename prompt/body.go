@@ -1,33 +1,127 @@
 package prompt
 
+import "github.com/cespare/xxhash/v2"
+
 // DefaultLimit is how many bytes of a body Scan looks at when it is given no
 // limit.
 const DefaultLimit = 1 << 20
 
-// Body is what one scan saw.
+// maxLimit keeps offsets within 32 bits.
+const maxLimit = 1 << 30
+
+// Body is what one scan saw. The zero value is ready. It is meant to be reused
+// and is not for concurrent use. Its slices point into the scanned data or into
+// the Body and are valid until the next Scan, as long as the data is.
 type Body struct {
+	// Model, User and CacheSalt are unescaped; nil is absent or not wholly
+	// seen, empty but not nil is "".
 	Model, User, CacheSalt []byte
-	MaxTokens              int
-	N                      int
-	Stream                 bool
-	Priority               int
-	HasPriority            bool
-	TextBytes              int
-	TokenIDs               int
-	MediaTokens            int
-	MessageCount           int
-	Complete               bool
-	Scanned                int
+	// MaxTokens is how many output tokens are asked for:
+	// max_completion_tokens, else max_tokens; max_output_tokens for Responses.
+	// -1 is absent or nonsense.
+	MaxTokens int
+	// N is how many choices are asked for, 1 when absent or nonsense.
+	N int
+	// Stream is whether the answer is to be streamed.
+	Stream bool
+	// Priority is the request's own; it counts only with HasPriority.
+	Priority    int
+	HasPriority bool
+	// TextBytes counts the unescaped bytes of prompt text seen: roles, content,
+	// names, arguments and tool definitions, without separators.
+	TextBytes int
+	// TokenIDs counts the prompt's token ids seen.
+	TokenIDs int
+	// MediaTokens estimates the prompt tokens of images and recordings seen.
+	MediaTokens int
+	// MessageCount counts the messages (Responses: input items) begun.
+	MessageCount int
+	// Complete is whether the closing brace of the document was seen within
+	// the limit and all of its text was recorded.
+	Complete bool
+	// Scanned is how many bytes were looked at.
+	Scanned int
+
+	endpoint Endpoint
+	// data is the part of the body within the limit. It is kept for Blocks.
+	data []byte
+	// arena holds unescaped strings, token ids and digests. Slices into it
+	// survive its growth, because growth copies.
+	arena  []byte
+	spans  []span
+	spare  []span // where item puts spans in order
+	groups [groupCount]group
+	// hold is, after a parser failed, the number of spans whose place in the
+	// stream is certain.
+	hold int
+	// full says that the parser failed for want of spans, not of data.
+	full bool
+	// object says that the body began as a JSON object.
+	object bool
+	// max, maxCompletion and maxOutput are the three spellings of MaxTokens.
+	max, maxCompletion, maxOutput int
+
+	digest xxhash.Digest
+	tag    [2]byte // the separator being hashed; here so that it does not escape
 }
 
-// Scan reads data.
-func (b *Body) Scan(data []byte, e Endpoint, limit int) { *b = Body{MaxTokens: -1, N: 1} }
+// Scan forgets what b saw and reads data, the body of a request to e or its
+// beginning, looking at no more than limit bytes (DefaultLimit if limit is not
+// positive). What is not a JSON object yields nothing; what stops being JSON is
+// read up to there. It does not allocate once b's buffers have grown.
+func (b *Body) Scan(data []byte, e Endpoint, limit int) {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	b.reset(data[:min(len(data), limit, maxLimit)], e)
+	complete, dropped := b.document()
+	b.Complete = complete && !dropped
+	b.sum()
+}
 
-// ScanTail reads the end of a body.
-func (b *Body) ScanTail(tail []byte) {}
+func (b *Body) reset(data []byte, e Endpoint) {
+	b.Model, b.User, b.CacheSalt = nil, nil, nil
+	b.N, b.Stream, b.Priority, b.HasPriority = 1, false, 0, false
+	b.MaxTokens, b.max, b.maxCompletion, b.maxOutput = -1, -1, -1, -1
+	b.TextBytes, b.TokenIDs, b.MediaTokens, b.MessageCount = 0, 0, 0, 0
+	b.Complete, b.Scanned = false, len(data)
+	b.endpoint, b.data = e, data
+	b.arena, b.spans = b.arena[:0], b.spans[:0]
+	b.groups = [groupCount]group{}
+	b.hold, b.full, b.object = 0, false, false
+}
 
-// Blocks appends the chained hashes of the prompt's full blocks.
-func (b *Body) Blocks(dst []uint64, seed uint64, blockBytes int) []uint64 { return dst }
-
-// Seed returns the first link of a chain.
-func Seed(model, lora, salt []byte) uint64 { return 0 }
+// document reads the members of the top level. It reports whether the closing
+// brace was reached and whether text was dropped for want of spans.
+func (b *Body) document() (complete, dropped bool) {
+	i := skipSpace(b.data, 0)
+	if i == len(b.data) || b.data[i] != '{' {
+		b.Scanned = i
+		return false, false
+	}
+	b.object = true
+	for first := true; ; first = false {
+		key, at, done := b.member(i, first)
+		if done {
+			b.Scanned = at
+			return true, dropped
+		}
+		if at < 0 {
+			return false, dropped
+		}
+		if s := scalarOf(key); s != noScalar {
+			i = b.scalar(s, at)
+		} else if g, parse := textOf(b.endpoint, key); parse != nil {
+			i = b.group(g, parse, at)
+			if i < 0 && b.full {
+				b.full, dropped = false, true
+				i = skipValue(b.data, at)
+			}
+		} else {
+			i = skipValue(b.data, at)
+		}
+		if i < 0 {
+			return false, dropped
+		}
+	}
+}

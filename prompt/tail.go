@@ -1,0 +1,148 @@
+package prompt
+
+import "bytes"
+
+// ScanTail adds to the last Scan, if that saw an object but not all of it, what the
+// end of the same body says. tail is the body's last bytes up to its very end
+// and may overlap what was scanned. It is read backwards from the closing brace
+// over members whose values are strings, numbers, true, false or null, up to the
+// first that is composite, cut or odd, looking at no more than DefaultLimit
+// bytes.
+//
+// A member of the tail comes after everything the scan saw, so where a key is
+// there twice the tail's counts, as in a decoder. Text is never taken from it,
+// and Complete stays false.
+func (b *Body) ScanTail(tail []byte) {
+	if b.Complete || !b.object {
+		return
+	}
+	tail = tail[max(0, len(tail)-DefaultLimit):]
+	end := trimSpace(tail)
+	if end == 0 || tail[end-1] != '}' {
+		return
+	}
+	end--
+	var seen [keyPriority + 1]bool
+	for {
+		key, value, quoted, rest := lastMember(tail[:end])
+		if rest < 0 {
+			return
+		}
+		mark := len(b.arena)
+		k := scalarOf(b.plain(key, true))
+		b.arena = b.arena[:mark]
+		if k != noScalar && !seen[k] {
+			seen[k] = true
+			b.assign(k, value, quoted)
+		}
+		if tail[rest] == '{' {
+			return
+		}
+		end = rest
+	}
+}
+
+// lastMember takes the member `"key":scalar` off the end of p. It returns the
+// raw key and value and the index of the comma or brace before them, or -1.
+// Without that comma or brace the opening quote of the key could be an escaped
+// one.
+func lastMember(p []byte) (key, value []byte, quoted bool, rest int) {
+	i := trimSpace(p)
+	if i == 0 {
+		return nil, nil, false, -1
+	}
+	if quoted = p[i-1] == '"'; quoted {
+		start := stringStart(p[:i])
+		if start < 0 {
+			return nil, nil, false, -1
+		}
+		value, i = p[start+1:i-1:i-1], start
+	} else {
+		start := i
+		for start > 0 && isLiteral(p[start-1]) {
+			start--
+		}
+		value, i = p[start:i:i], start
+		if !isScalar(value) {
+			return nil, nil, false, -1
+		}
+	}
+	if i = trimSpace(p[:i]); i == 0 || p[i-1] != ':' {
+		return nil, nil, false, -1
+	}
+	if i = trimSpace(p[:i-1]); i == 0 || p[i-1] != '"' {
+		return nil, nil, false, -1
+	}
+	start := stringStart(p[:i])
+	if start < 0 {
+		return nil, nil, false, -1
+	}
+	key = p[start+1 : i-1]
+	if i = trimSpace(p[:start]); i == 0 || p[i-1] != ',' && p[i-1] != '{' {
+		return nil, nil, false, -1
+	}
+	return key, value, quoted, i - 1
+}
+
+// stringStart returns the index of the opening quote of the string whose closing
+// quote ends p, or -1. Quotes inside are escaped; an opening one has no backslash
+// before it.
+func stringStart(p []byte) int {
+	end := len(p) - 1
+	if slashes(p[:end])&1 == 1 {
+		return -1
+	}
+	for {
+		quote := bytes.LastIndexByte(p[:end], '"')
+		if quote < 0 {
+			return -1
+		}
+		n := slashes(p[:quote])
+		if n == 0 {
+			return quote
+		}
+		if n&1 == 0 {
+			return -1
+		}
+		end = quote - n
+	}
+}
+
+// slashes counts the backslashes that end p.
+func slashes(p []byte) int {
+	n := 0
+	for n < len(p) && p[len(p)-1-n] == '\\' {
+		n++
+	}
+	return n
+}
+
+// isLiteral tells a byte of a number, true, false or null.
+func isLiteral(c byte) bool {
+	return isDigit(c) || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
+}
+
+// isScalar tells what may be a number, true, false or null.
+func isScalar(p []byte) bool {
+	switch string(p) {
+	case "":
+		return false
+	case "true", "false", "null":
+		return true
+	}
+	for _, c := range p {
+		if c >= 'a' && c <= 'z' && c != 'e' {
+			return false
+		}
+	}
+	return (p[0] == '-' || isDigit(p[0])) && isDigit(p[len(p)-1])
+}
+
+// trimSpace returns the length of p without the white space at its end.
+func trimSpace(p []byte) int {
+	i := len(p)
+	for i > 0 && isSpace(p[i-1]) {
+		i--
+	}
+	return i
+}
