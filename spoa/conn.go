@@ -21,9 +21,12 @@ import (
 const (
 	inSize = 8 << 10 // bytes a connection reads at once; larger frames get a buffer of their own
 
+	outKeep = 64 << 10 // bytes of scratch a connection keeps between frames
+
 	// maxInFlight bounds the frames of one connection that wait for their
 	// handler. HAProxy sends at most max-waiting-frames, 20 unless configured.
-	maxInFlight = 256
+	// A place's number must fit into one byte of SPOP's varint.
+	maxInFlight = 240
 
 	frameTimeout  = 5 * time.Second        // for the whole of a frame from its first byte on, and for HELLO
 	drainQuiet    = 10 * time.Millisecond  // a draining connection is done when nothing comes for so long
@@ -32,8 +35,13 @@ const (
 	farewellLimit = 100 * time.Millisecond // for writing the goodbye
 )
 
-// frameKey names a frame in flight on one connection.
-type frameKey struct{ stream, frame uint64 }
+// place is a NOTIFY frame in flight. The library sees the number of the place
+// instead of the stream identifier, so that the handler and the ACK find it
+// whatever identifiers the peer sends; the ACK gets the true one back.
+type place struct {
+	stream uint64
+	held   *held // nil if the library has the whole frame
+}
 
 // conn stands between the library and the socket. The library reads from it in
 // one goroutine and writes to it in many.
@@ -52,29 +60,36 @@ type conn struct {
 	frameBy time.Time // that deadline
 	idleSet time.Time // when the idle deadline was last set
 
+	// A place belongs to the reader when its number is taken from free, and
+	// then to the frame's handler until its ACK is written.
+	places [maxInFlight]place
+	free   chan uint8
+
 	limit    int // negotiated max-frame-size; set before the first NOTIFY
-	slots    chan struct{}
 	draining atomic.Bool
 	drainEnd time.Time // set before draining
 
 	mu  sync.Mutex
-	fly map[frameKey]*held // frames with lifted values, until their handler takes them
-	why error              // why the connection ends, nil if the peer just closed it
+	why error // why the connection ends, nil if the peer just closed it
 
 	writing  sync.Mutex
+	ack      []byte    // scratch
 	broken   bool      // a write failed half-way: nothing may follow it
 	writeSet time.Time // when the write deadline was last set
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
-	return &conn{
+	c := &conn{
 		sock:  sock,
 		srv:   s,
 		in:    make([]byte, inSize),
 		limit: minMaxFrame,
-		slots: make(chan struct{}, maxInFlight),
-		fly:   map[frameKey]*held{},
+		free:  make(chan uint8, maxInFlight),
 	}
+	for i := range maxInFlight {
+		c.free <- uint8(i)
+	}
+	return c
 }
 
 // serve runs the library on the connection until it ends. It never panics.
@@ -99,9 +114,9 @@ func (c *conn) report() {
 	case why == nil:
 	case refusalOf(why) != nil:
 		c.srv.stats.malformed.Add(1)
-		c.srv.quiet.warn(c.srv.log(), "spoa: connection closed", "peer", c.sock.RemoteAddr(), "why", why)
+		c.srv.quiet.warn(c.srv.log(), "spoa: connection closed", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
 	default:
-		c.srv.log().Debug("spoa: connection ended", "peer", c.sock.RemoteAddr(), "why", why)
+		c.srv.log().Debug("spoa: connection ended", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
 	}
 }
 
@@ -152,25 +167,39 @@ func (g guard) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write sends one frame; the library never writes less. Every ACK gives its
-// place in flight back.
+// Write sends one frame; the library never writes less.
 func (g guard) Write(b []byte) (int, error) {
-	kind := frame.TypeUnset
-	if len(b) > prefixLen {
-		kind = frame.Type(b[prefixLen])
+	if frame.Type(b[prefixLen]) == frame.TypeAgentAck {
+		return len(b), g.writeAck(b)
 	}
-	n, err := g.write(b, g.srv.writeTimeout())
-	if kind == frame.TypeAgentAck {
-		<-g.slots
-	}
-	return n, err
+	return len(b), g.write(b, g.srv.writeTimeout())
 }
 
-func (c *conn) write(b []byte, timeout time.Duration) (int, error) {
+// writeAck sends an ACK under its true stream identifier and frees its place.
+func (c *conn) writeAck(b []byte) error {
+	n := b[streamAt]
+	p := &c.places[n]
+	c.writing.Lock()
+	c.ack = setStream(c.ack[:0], b, p.stream)
+	err := c.writeLocked(c.ack, c.srv.writeTimeout())
+	c.writing.Unlock()
+	if p.held != nil {
+		p.held.free()
+	}
+	*p = place{}
+	c.free <- n
+	return err
+}
+
+func (c *conn) write(b []byte, timeout time.Duration) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	return c.writeLocked(b, timeout)
+}
+
+func (c *conn) writeLocked(b []byte, timeout time.Duration) error {
 	if c.broken {
-		return 0, net.ErrClosed
+		return net.ErrClosed
 	}
 	// A deadline costs more than the clock: it is moved only when a quarter of
 	// it has passed.
@@ -178,13 +207,13 @@ func (c *conn) write(b []byte, timeout time.Duration) (int, error) {
 		c.writeSet = now
 		c.sock.SetWriteDeadline(now.Add(timeout))
 	}
-	n, err := c.sock.Write(b)
+	_, err := c.sock.Write(b)
 	if err != nil {
 		c.broken = true
 		c.fail(err)
 		c.sock.Close() // ends the reader too
 	}
-	return n, err
+	return err
 }
 
 // Close is called by the library when all handlers have returned and their
@@ -241,6 +270,9 @@ func (c *conn) next() error {
 		c.cur.free()
 		c.cur = nil
 	}
+	if cap(c.out) > outKeep {
+		c.out = nil
+	}
 	b, err := c.readFrame()
 	if err != nil {
 		return err
@@ -271,12 +303,13 @@ func (c *conn) next() error {
 		return refuse(codeInvalid, "HELLO with a max-frame-size of %d", args.maxFrame)
 	}
 	c.greeted = true
-	c.limit = int(args.maxFrame)
-	if most := c.srv.maxFrame(); c.limit > most {
-		c.limit = most
-		c.out = lowerMaxFrame(c.out[:0], b, args, most)
-		c.emit = c.out
+	c.limit = c.srv.maxFrame()
+	if args.maxFrame <= uint64(c.limit) {
+		c.limit = int(args.maxFrame)
+		return nil
 	}
+	c.out = lowerMaxFrame(c.out[:0], b, args, c.limit)
+	c.emit = c.out
 	return nil
 }
 
@@ -285,33 +318,18 @@ func (c *conn) notify(b []byte, h header) error {
 	if !c.greeted {
 		return refuse(codeInvalid, "NOTIFY before HELLO")
 	}
-	var big []lifted
-	if c.cur != nil {
-		big = c.cur.values
-	}
-	big, err := checkNotify(b[prefixLen:], h.size, big)
-	if err != nil {
+	if err := checkNotify(b[prefixLen:], h.size, c.cur); err != nil {
 		return err
 	}
-	c.slots <- struct{}{} // until the ACK of an earlier frame is written, if all are taken
-	c.emit = b
-	if c.cur == nil || len(big) == 0 {
-		return nil // small: the library may copy it
+	n := <-c.free // waits for an ACK if all places are taken
+	p := &c.places[n]
+	p.stream = h.stream
+	if c.cur != nil && len(c.cur.values) > 0 {
+		p.held, c.cur = c.cur, nil
+		c.out = cutOut(c.out[:0], b, p.held.values)
+		b = c.out
 	}
-	c.cur.values = big
-	key := frameKey{h.stream, h.frame}
-	c.mu.Lock()
-	_, taken := c.fly[key]
-	if !taken {
-		c.fly[key] = c.cur
-	}
-	c.mu.Unlock()
-	if taken {
-		return nil // two frames of one name: which handler gets which is unknown, so nothing is lifted
-	}
-	c.out = cutOut(c.out[:0], b, big)
-	c.emit = c.out
-	c.cur = nil
+	c.emit = setPlace(b, h, n)
 	return nil
 }
 
@@ -485,7 +503,7 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 // handle is called by the library for every NOTIFY frame, on a goroutine of
 // that frame. The frame's messages share one reply.
 func (c *conn) handle(req *request.Request) {
-	h := c.land(frameKey{req.StreamID, req.FrameID})
+	h := c.places[req.StreamID].held
 	k := calls.Get().(*call)
 	k.w = Reply{actions: &req.Actions, room: c.limit - ackOverhead}
 	defer func() {
@@ -498,24 +516,10 @@ func (c *conn) handle(req *request.Request) {
 		}
 		*k = call{}
 		calls.Put(k)
-		if h != nil {
-			h.free()
-		}
 	}()
 	for i, msg := range *req.Messages {
 		c.srv.stats.messages.Add(1)
 		k.m = Message{msg: msg, index: i, held: h}
 		c.srv.Handler(&k.m, &k.w)
 	}
-}
-
-// land takes the lifted values of a frame, nil if it has none.
-func (c *conn) land(key frameKey) *held {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h := c.fly[key]
-	if h != nil {
-		delete(c.fly, key)
-	}
-	return h
 }

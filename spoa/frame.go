@@ -12,6 +12,7 @@ import (
 
 const (
 	prefixLen   = 4    // bytes of a frame's length on the wire
+	streamAt    = 9    // where the stream identifier stands, prefix included
 	minFrame    = 7    // type, flags and two identifiers: no frame is shorter
 	maxHello    = 4096 // HAProxy's HELLO has about 150 bytes
 	minMaxFrame = 256  // the smallest max-frame-size the protocol allows
@@ -54,7 +55,8 @@ type header struct {
 	kind          frame.Type
 	flags         uint32
 	stream, frame uint64
-	size          int // bytes of the header, after the length prefix
+	streamEnd     int // offset behind the stream identifier, without the prefix
+	size          int // bytes of the header, without the prefix
 }
 
 // readHeader reads the header of a frame given without its length prefix and
@@ -64,6 +66,7 @@ func readHeader(b []byte) (h header, err error) {
 	h.kind = frame.Type(c.byte())
 	h.flags = binary.BigEndian.Uint32(c.take(4))
 	h.stream = c.uvarint()
+	h.streamEnd = c.at
 	h.frame = c.uvarint()
 	h.size = c.at
 	switch {
@@ -89,12 +92,13 @@ type lifted struct {
 }
 
 // checkNotify walks the messages of a NOTIFY frame (header included, prefix
-// not) from offset at, and appends the values of at least liftMin bytes to dst.
-func checkNotify(b []byte, at int, dst []lifted) ([]lifted, error) {
+// not) from offset at. If the frame is in a buffer of its own, h, the values of
+// at least liftMin bytes are noted there.
+func checkNotify(b []byte, at int, h *held) error {
 	c := cursor{b: b, at: at}
 	for m := 0; c.at < len(b); m++ {
 		if m == maxMessages {
-			return dst, refuse(codeInvalid, "more than %d messages in a frame", maxMessages)
+			return refuse(codeInvalid, "more than %d messages in a frame", maxMessages)
 		}
 		c.take(c.uvarint())
 		args := int(c.byte())
@@ -103,20 +107,20 @@ func checkNotify(b []byte, at int, dst []lifted) ([]lifted, error) {
 			start := c.at
 			kind, value := c.value()
 			if c.short {
-				return dst, errShort
+				return errShort
 			}
-			if len(value) >= liftMin {
-				dst = append(dst, lifted{m, a, start, c.at, value, kind == typeddata.TypeString})
+			if h != nil && len(value) >= liftMin {
+				h.values = append(h.values, lifted{m, a, start, c.at, value, kind == typeddata.TypeString})
 			}
 		}
 		if c.short {
-			return dst, errShort
+			return errShort
 		}
 		if c.unknown {
-			return dst, errUnknown
+			return errUnknown
 		}
 	}
-	return dst, nil
+	return nil
 }
 
 var errUnknown error = &refusal{codeInvalid, "value of unknown type"}
@@ -229,6 +233,29 @@ func cutOut(dst, b []byte, gone []lifted) []byte {
 		from = prefixLen + l.end
 	}
 	dst = append(dst, b[from:]...)
+	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
+	return dst
+}
+
+// setPlace replaces the stream identifier of frame b by a place number, in b
+// itself: what stands before the identifier moves up to the one byte left of it.
+func setPlace(b []byte, h header, n uint8) []byte {
+	shift := prefixLen + h.streamEnd - streamAt - 1
+	copy(b[shift:], b[:streamAt])
+	b = b[shift:]
+	b[streamAt] = n
+	binary.BigEndian.PutUint32(b, uint32(len(b)-prefixLen))
+	return b
+}
+
+// setStream appends frame b, whose stream identifier has one byte, to dst with
+// another stream identifier.
+func setStream(dst, b []byte, stream uint64) []byte {
+	var v [10]byte
+	n := varint.PutUvarint(v[:], stream)
+	dst = append(dst, b[:streamAt]...)
+	dst = append(dst, v[:n]...)
+	dst = append(dst, b[streamAt+1:]...)
 	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
 	return dst
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // held is a frame too large for a connection's own buffer. When it carries
-// lifted values it lives until the handler of its messages has returned.
+// lifted values it lives until its ACK is written.
 type held struct {
 	buf    []byte // length prefix included
 	values []lifted

@@ -29,7 +29,8 @@ type Reply struct {
 	dropped uint64
 }
 
-// SetString sets a variable of type string.
+// SetString sets a variable of type string. v may be what Message.String
+// returned.
 func (w *Reply) SetString(name, v string) {
 	if w.take(len(name) + len(v)) {
 		w.actions.SetVar(action.ScopeTransaction, name, v)

@@ -24,7 +24,7 @@ var ErrServerClosed = errors.New("spoa: server closed")
 // Handler answers one message. It is called concurrently, on a goroutine of the
 // frame that brought the message; the messages of one frame are handled one
 // after the other and share their Reply. It may block: that holds the answer
-// back and one of the connection's 256 places for frames in flight. When it
+// back and one of the connection's 240 places for frames in flight. When it
 // panics the frame is answered without variables.
 type Handler func(m *Message, w *Reply)
 
@@ -38,7 +38,8 @@ type Server struct {
 	Log          *slog.Logger  // nil means slog.Default()
 
 	stats counters
-	quiet quietLog
+	quiet quietLog // what peers do
+	crash quietLog // panics: never drowned by the former
 
 	mu        sync.Mutex
 	closing   bool
@@ -212,7 +213,7 @@ func (s *Server) isClosing() bool {
 
 func (s *Server) panicked(where string, p any, stack []byte) {
 	s.stats.panics.Add(1)
-	s.quiet.warn(s.log(), "spoa: recovered from a panic", "in", where, "panic", p, "stack", string(stack))
+	s.crash.warn(s.log(), "spoa: recovered from a panic", "in", where, "panic", p, "stack", string(stack))
 }
 
 func (s *Server) log() *slog.Logger {
