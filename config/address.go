@@ -23,7 +23,7 @@ var (
 // what net.Listen and net.Dial want. The host may be empty.
 func ParseAddress(s string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(s, "unix://"); ok {
-		if !strings.HasPrefix(path, "/") || len(path) > maxUnixPath || strings.ContainsFunc(path, unsafe) {
+		if !strings.HasPrefix(path, "/") || len(path) > maxUnixPath || strings.ContainsFunc(path, breaksWord) {
 			return "", "", errUnixPath
 		}
 		return "unix", path, nil
@@ -45,7 +45,7 @@ func parseHostPort(s string) (string, error) {
 	if err != nil || strings.ContainsFunc(host, notHost) {
 		return "", errHostPort
 	}
-	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, ":%") {
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
 		return "", errHostPort
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
@@ -54,12 +54,12 @@ func parseHostPort(s string) (string, error) {
 	return host, nil
 }
 
-// unsafe finds bytes that would break out of a word of HAProxy's configuration,
+// breaksWord finds bytes that would break out of a word of HAProxy's configuration,
 // where paths and hosts are rendered.
-func unsafe(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("\"'\\$#%{}", r) }
+func breaksWord(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("\"'\\$#%{}", r) }
 
 func notHost(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:%", r))
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 }
 
 // loopback tells whether only this machine can reach a listener there.

@@ -45,17 +45,20 @@ func (d *decoder) refuse(n *yaml.Node, path, format string, args ...any) {
 
 // want refuses n for being something else than what is wanted.
 func (d *decoder) want(n *yaml.Node, path, what string) {
+	d.bad[path] = true
 	d.refuse(n, path, "want %s, not %s", what, describe(n))
+}
+
+// more counts the values looked at, and says when there are too many.
+func (d *decoder) more(n *yaml.Node, path string) bool {
+	if d.nodes++; d.nodes == maxNodes+1 {
+		d.refuse(n, path, "the file has more than %d values, counting those behind aliases", maxNodes)
+	}
+	return d.nodes <= maxNodes
 }
 
 // value decodes n into v. What cannot be decoded is refused and v left alone.
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
-	if d.nodes++; d.nodes > maxNodes {
-		if d.nodes == maxNodes+1 {
-			d.refuse(n, path, "the file has more than %d values, counting those behind aliases", maxNodes)
-		}
-		return
-	}
 	n = resolve(n)
 	if o, ok := v.Addr().Interface().(own); ok {
 		o.decode(d, n, path)
@@ -84,8 +87,12 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node)
 		return
 	}
 	first := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content) && d.nodes <= maxNodes; i += 2 {
+	for i := 0; i+1 < len(n.Content) && d.more(n, path); i += 2 {
 		key := resolve(n.Content[i])
+		if key.ShortTag() == "!!merge" {
+			d.refuse(key, path, "merge keys (<<) are not understood; want the values written out, or an alias for the whole")
+			continue
+		}
 		if key.Kind != yaml.ScalarNode || isNull(key) {
 			d.want(key, path, "a name as key")
 			continue
@@ -150,7 +157,7 @@ func (d *decoder) entries(n *yaml.Node, path string, v reflect.Value) {
 	}
 	m := reflect.MakeMap(v.Type())
 	d.pairs(n, path, func(key, value *yaml.Node) {
-		at := path + "[" + key.Value + "]"
+		at := in(path, key.Value)
 		d.note(at, key, value)
 		e := reflect.New(elem)
 		if b, ok := e.Interface().(beginner); ok {
@@ -167,18 +174,16 @@ func (d *decoder) entries(n *yaml.Node, path string, v reflect.Value) {
 
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		what := "a list"
 		if n.Kind == yaml.ScalarNode && !isNull(n) {
-			what = "a list as [" + n.Value + "]"
-		}
-		if !isNull(n) {
-			d.want(n, path, what)
+			d.want(n, path, "a list as ["+quote(n.Value)+"]")
+		} else if !isNull(n) {
+			d.want(n, path, "a list")
 		}
 		return
 	}
-	s := reflect.MakeSlice(v.Type(), 0, min(len(n.Content), maxNodes))
+	s := reflect.MakeSlice(v.Type(), 0, len(n.Content))
 	for i, item := range n.Content {
-		if d.nodes > maxNodes {
+		if !d.more(n, path) {
 			break
 		}
 		at := fmt.Sprintf("%s[%d]", path, i)

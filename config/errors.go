@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Error is one refusal or warning and where in the file it is due.
@@ -54,10 +55,16 @@ func (e Errors) sorted() Errors {
 }
 
 // source is what a file's values are found by: its name and the position of
-// each key that it sets.
+// each key that it sets. bad holds the paths whose value was refused already,
+// so that its default is not judged as well.
 type source struct {
 	file string
 	at   map[string]position
+	bad  map[string]bool
+}
+
+func newSource(file string) *source {
+	return &source{file: file, at: map[string]position{}, bad: map[string]bool{}}
 }
 
 type position struct{ line, col int }
@@ -70,7 +77,7 @@ func (s *source) errorAt(path, format string, args ...any) Error {
 		return e
 	}
 	e.File = s.file
-	for p := path; p != ""; p = p[:max(0, strings.LastIndexAny(p, ".["))] {
+	for p := path; p != ""; p = above(p) {
 		if at, ok := s.at[p]; ok {
 			e.Line, e.Col = at.line, at.col
 			break
@@ -79,18 +86,42 @@ func (s *source) errorAt(path, format string, args ...any) Error {
 	return e
 }
 
+// above is the path that path lies in, at last the empty one.
+func above(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
+
+// in is the path of a map's entry.
+func in(path, name string) string { return path + "[" + label(name) + "]" }
+
+// label is a name of the file as refusals show it: one that would spoil the
+// line is quoted, and a long one cut.
+func label(name string) string {
+	if len(name) > 80 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quote(name)
+	}
+	return name
+}
+
 // choices joins the valid choices as a sentence does: a, b or c.
 func choices(names []string) string {
+	const most = 20
+	if len(names) > most {
+		return fmt.Sprintf("%s or one of %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// nearest returns the choice that s is probably a slip of, or nothing.
+// nearest returns the choice that s is probably a slip of, or nothing. It looks
+// at short names and few of them only: what it costs is paid for each refusal.
 func nearest(s string, names []string) string {
+	const most = 32
 	best, found := 3, ""
-	for _, name := range names {
+	for _, name := range names[:min(len(names), most)] {
+		if len(name) > most {
+			continue
+		}
 		if d := distance(s, name); d < best && d < len(name) {
 			best, found = d, name
 		}

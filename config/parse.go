@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -46,7 +47,7 @@ func Load(path string, env func(string) string, checks Checks) (*Config, error) 
 // refusals; env looks up an environment variable, as os.Getenv does, and may
 // be nil. The error is of type Errors and holds everything that is wrong.
 func Parse(name string, data []byte, env func(string) string, checks Checks) (*Config, error) {
-	d := &decoder{source: &source{file: name, at: map[string]position{}}}
+	d := &decoder{source: newSource(name)}
 	c := Default()
 	c.src = d.source
 	root, err := document(name, data)
@@ -68,6 +69,11 @@ func document(name string, data []byte) (*yaml.Node, *Error) {
 	if len(data) > maxFile {
 		return nil, &Error{File: name, Msg: fmt.Sprintf("the file is larger than %v", Bytes(maxFile))}
 	}
+	if at := bytes.IndexFunc(data, notYAML); at >= 0 {
+		before := data[:at]
+		return nil, &Error{File: name, Line: 1 + bytes.Count(before, []byte("\n")), Col: 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]),
+			Msg: "not YAML: want UTF-8 text without control characters"}
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
@@ -83,16 +89,31 @@ func document(name string, data []byte) (*yaml.Node, *Error) {
 	return doc.Content[0], nil
 }
 
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
+// notYAML finds what no YAML file may contain, by the standard's printable set.
+func notYAML(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r < 0xa0 && r != 0x85 || r == utf8.RuneError || r == 0xfffe || r == 0xffff
+}
+
+var (
+	yamlLine = regexp.MustCompile(`^line (\d+): `)
+	// yamlParser recognises what the library finds in its second stage. There
+	// it counts lines from 0, and often from where the mapping or list begins.
+	yamlParser = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
+)
 
 // syntaxError brings the YAML library's own words into our form; it tells the
-// line but not the column.
+// line, unless it is the first, and never the column.
 func syntaxError(name string, err error) *Error {
 	e := &Error{File: name, Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
 	if m := yamlLine.FindStringSubmatch(e.Msg); m != nil {
 		e.Line, _ = strconv.Atoi(m[1])
 		e.Msg = e.Msg[len(m[0]):]
 	}
+	if yamlParser.MatchString(e.Msg) {
+		e.Line++
+		e.Msg += ", here or below"
+	}
+	e.Line = max(e.Line, 1)
 	e.Msg = "not YAML: " + e.Msg
 	return e
 }

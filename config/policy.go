@@ -23,7 +23,11 @@ func (p *Policy) decode(d *decoder, n *yaml.Node, path string) {
 		return
 	}
 	name := reflect.ValueOf(&p.Name).Elem()
-	if n.Kind != yaml.MappingNode {
+	if n.Kind == yaml.SequenceNode {
+		d.want(n, path, "the name of a policy, or {name: …} with its options")
+		return
+	}
+	if n.Kind == yaml.ScalarNode {
 		d.scalar(n, path, name)
 		return
 	}
@@ -38,6 +42,7 @@ func (p *Policy) decode(d *decoder, n *yaml.Node, path string) {
 		p.options = append(p.options, key, value)
 	})
 	if !named {
+		d.bad[path] = true
 		d.refuse(n, path, "a policy with options needs its name, as {name: session, fallbacks: 2}")
 	}
 }
@@ -46,7 +51,7 @@ func (p *Policy) decode(d *decoder, n *yaml.Node, path string) {
 // tags; what the file does not set keeps its value. Options that the struct
 // does not have, or of another type, are refused as Errors with positions.
 func (p *Policy) Decode(into any) error {
-	d := decoder{source: &source{at: map[string]position{}}}
+	d := decoder{source: newSource("")}
 	if p.src != nil {
 		d.file = p.src.file
 	}

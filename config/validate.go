@@ -25,7 +25,17 @@ const nameWant = "want 1 to 64 letters, digits or any of _ . : -"
 
 var versionForm = regexp.MustCompile(`^(\d{1,2})\.(\d{1,2})(\.\d{1,3})?$`)
 
+// refuse notes a refusal at path, unless its value, or one that it lies in, was
+// refused already.
 func (v *validator) refuse(path, format string, args ...any) {
+	for p := path; ; p = above(p) {
+		if v.bad[p] {
+			return
+		}
+		if p == "" {
+			break
+		}
+	}
 	v.errs = append(v.errs, v.errorAt(path, format, args...))
 }
 
@@ -47,8 +57,22 @@ func (v *validator) all(checks Checks) {
 // within refuses a value outside [lo, hi].
 func within[T cmp.Ordered](v *validator, path string, value, lo, hi T) {
 	if value < lo || value > hi {
-		v.refuse(path, "want %v to %v, not %v", lo, hi, value)
+		v.refuse(path, "want %s to %s, not %s", show(lo), show(hi), show(value))
 	}
+}
+
+// show writes a duration as one would in the file: 24h, not 24h0m0s.
+func show(value any) string {
+	s := fmt.Sprint(value)
+	if _, ok := value.(time.Duration); ok {
+		if strings.HasSuffix(s, "m0s") {
+			s = strings.TrimSuffix(s, "0s")
+		}
+		if strings.HasSuffix(s, "h0m") {
+			s = strings.TrimSuffix(s, "0m")
+		}
+	}
+	return s
 }
 
 func (v *validator) listen() {
@@ -99,16 +123,23 @@ func (v *validator) haproxy() {
 			v.refuse("haproxy.version", "%s; want 2.6 or later, as 3.2", quote(h.Version))
 		}
 	}
-	if _, err := parseHostPort(strings.TrimPrefix(h.Bind, "*")); err != nil {
-		v.refuse("haproxy.bind", "%s; %v or :8080", quote(h.Bind), err)
+	if _, err := parseHostPort(h.Bind); err != nil && !everywhere(h.Bind) {
+		v.refuse("haproxy.bind", "%s; %v, or :8080", quote(h.Bind), err)
 	}
 	within(v, "haproxy.bufsize", h.Bufsize, 16<<10, 4<<20)
 	within(v, "haproxy.poll", h.Poll, 10*time.Millisecond, time.Minute)
 	within(v, "haproxy.processing_timeout", h.ProcessingTimeout, time.Millisecond, time.Minute)
 }
 
+// everywhere recognises *:port, which only HAProxy understands.
+func everywhere(bind string) bool {
+	rest, ok := strings.CutPrefix(bind, "*")
+	host, err := parseHostPort(rest)
+	return ok && host == "" && err == nil
+}
+
 func (v *validator) pool(p *Pool) {
-	path := "pools[" + p.Name + "]"
+	path := in("pools", p.Name)
 	if !nameForm.MatchString(p.Name) {
 		v.refuse(path, "no name for a pool, which is an HAProxy backend too; %s", nameWant)
 	} else if strings.HasPrefix(p.Name, "pointsman-") {
@@ -119,14 +150,15 @@ func (v *validator) pool(p *Pool) {
 	}
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
-	if len(p.Replicas) == 0 && v.config.HAProxy.RuntimeAPI == "" {
-		v.refuse(path, "no replicas; want a list, or haproxy.runtime_api to take them from the HAProxy backend %s", p.Name)
+	if len(p.Replicas) == 0 && v.config.HAProxy.RuntimeAPI == "" && !v.bad[path+".replicas"] {
+		v.refuse(path, "no replicas; want a list, or haproxy.runtime_api to take them from the HAProxy backend of its name")
 	}
 	first := map[string]string{}
 	for _, r := range p.Ordered() {
-		v.replica(path+".replicas["+r.Name+"]", r)
+		at := in(path+".replicas", r.Name)
+		v.replica(at, r)
 		if other, ok := first[r.Address]; ok && r.Address != "" {
-			v.refuse(path+".replicas["+r.Name+"].address", "%s is the address of replica %s too", quote(r.Address), other)
+			v.refuse(at+".address", "%s is the address of replica %s too", quote(r.Address), label(other))
 		}
 		first[r.Address] = r.Name
 	}
@@ -138,7 +170,7 @@ func (v *validator) replica(path string, r *Replica) {
 	}
 	host, err := parseHostPort(r.Address)
 	switch {
-	case r.Address == "":
+	case r.Address == "" && !v.bad[path+".address"]:
 		v.refuse(path, "no address; want one, as {address: 10.0.0.1:8000}")
 	case err != nil:
 		v.refuse(path+".address", "%s; %v", quote(r.Address), err)
@@ -150,9 +182,13 @@ func (v *validator) replica(path string, r *Replica) {
 }
 
 func (v *validator) policy(p *Pool, checks Checks) {
-	path := "pools[" + p.Name + "].policy"
+	path := in("pools", p.Name) + ".policy"
+	p.Policy.src, p.Policy.path = v.source, path
 	if _, ok := v.at[path+".name"]; ok {
 		path += ".name"
+	}
+	if v.bad[path] {
+		return
 	}
 	if len(checks.Policies) > 0 && !slices.Contains(checks.Policies, p.Policy.Name) {
 		v.refuse(path, "%s", unknown("", p.Policy.Name, checks.Policies))
@@ -191,24 +227,24 @@ func (v *validator) names() {
 	}
 	pools := make([]string, 0, len(c.Pools))
 	for _, p := range c.Ordered() {
-		pools = append(pools, p.Name)
+		pools = append(pools, label(p.Name))
 		for i, m := range p.Models {
-			claim(m, fmt.Sprintf("pools[%s].models[%d]", p.Name, i))
+			claim(m, fmt.Sprintf("%s.models[%d]", in("pools", p.Name), i))
 		}
 		for i, m := range p.LoRA {
-			claim(m, fmt.Sprintf("pools[%s].lora[%d]", p.Name, i))
+			claim(m, fmt.Sprintf("%s.lora[%d]", in("pools", p.Name), i))
 		}
 	}
 	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
-		path := "models[" + model + "]"
+		path := in("models", model)
 		claim(model, path)
-		if len(c.Models[model].Split) == 0 {
-			v.refuse(path, "want the name of a pool, or {split: {pool: weight, …}}")
+		if len(c.Models[model].Split) == 0 && !v.bad[path+".split"] {
+			v.refuse(path, "want %s", routeWant)
 		}
 		for _, pool := range slices.Sorted(maps.Keys(c.Models[model].Split)) {
 			at := path
 			if _, ok := v.at[path+".split"]; ok {
-				at = path + ".split[" + pool + "]"
+				at = in(path+".split", pool)
 			}
 			if c.Pools[pool] == nil {
 				v.refuse(at, "%s", unknown("pool ", pool, pools))

@@ -29,7 +29,7 @@ func (c *Config) Warnings() []Error {
 	}
 	for _, p := range c.Ordered() {
 		if len(p.Models)+len(p.LoRA) == 0 && !routed[p.Name] {
-			warn("pools["+p.Name+"]", "no model leads here: only requests that the proxy itself assigns to this pool reach it")
+			warn(in("pools", p.Name), "no model leads here: only requests that the proxy itself assigns to this pool reach it")
 		}
 	}
 	return w.sorted()
