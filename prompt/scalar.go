@@ -52,52 +52,37 @@ func scalarOf(key []byte) scalarKey {
 // scalar reads the value at i into the field of k and returns where it ends, or
 // -1 if it is cut or broken.
 func (b *Body) scalar(k scalarKey, i int) int {
-	switch b.data[i] {
-	case '"':
-		end := stringEnd(b.data, i)
-		if end >= 0 {
-			b.assign(k, b.data[i+1:end-1:end-1], true)
-		}
-		return end
-	case '{', '[':
-		end := skipValue(b.data, i)
-		if end >= 0 {
-			b.assign(k, nil, false)
-		}
-		return end
-	}
-	end := literalEnd(b.data, i)
+	end := skipValue(b.data, i)
 	if end >= 0 {
-		b.assign(k, b.data[i:end], false)
+		b.assign(k, b.data[i:end])
 	}
 	return end
 }
 
-// assign sets the field of k from the raw bytes of a whole value; a value of the
-// wrong type makes the field absent.
-func (b *Body) assign(k scalarKey, raw []byte, quoted bool) {
+// assign sets the field of k from the whole value token; one of the wrong type
+// makes the field absent.
+func (b *Body) assign(k scalarKey, token []byte) {
 	switch k {
 	case keyModel:
-		b.Model = b.plain(raw, quoted)
+		b.Model = b.plain(token)
 	case keyUser:
-		b.User = b.plain(raw, quoted)
+		b.User = b.plain(token)
 	case keyCacheSalt:
-		b.CacheSalt = b.plain(raw, quoted)
+		b.CacheSalt = b.plain(token)
 	case keyMaxTokens:
-		b.max = limitOf(raw, quoted)
+		b.max = atLeast(0, token, -1)
 	case keyMaxCompletionTokens:
-		b.maxCompletion = limitOf(raw, quoted)
+		b.maxCompletion = atLeast(0, token, -1)
 	case keyMaxOutputTokens:
-		b.maxOutput = limitOf(raw, quoted)
+		b.maxOutput = atLeast(0, token, -1)
 	case keyN:
-		b.N = 1
-		if n, ok := integer(raw, quoted); ok && n >= 1 && n <= maxN {
-			b.N = n
+		if b.N = atLeast(1, token, 1); b.N > maxN {
+			b.N = 1
 		}
 	case keyStream:
-		b.Stream = !quoted && string(raw) == "true"
+		b.Stream = string(token) == "true"
 	case keyPriority:
-		b.Priority, b.HasPriority = integer(raw, quoted)
+		b.Priority, b.HasPriority = integer(token)
 	}
 	switch {
 	case b.endpoint == Responses:
@@ -109,36 +94,38 @@ func (b *Body) assign(k scalarKey, raw []byte, quoted bool) {
 	}
 }
 
-// plain returns the characters of a string's raw bytes, nil if it is no string.
-func (b *Body) plain(raw []byte, quoted bool) []byte {
-	if !quoted {
+// plain returns the characters of the string token, nil if it is no string.
+func (b *Body) plain(token []byte) []byte {
+	if token[0] != '"' {
 		return nil
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw
+	end := len(token) - 1
+	if bytes.IndexByte(token, '\\') < 0 {
+		return token[1:end:end]
 	}
 	start := len(b.arena)
-	b.arena = unescape(b.arena, raw, false)
+	b.arena, _ = unescape(b.arena, token[1:])
 	return b.arena[start:len(b.arena):len(b.arena)]
 }
 
-func limitOf(raw []byte, quoted bool) int {
-	if n, ok := integer(raw, quoted); ok && n >= 0 {
+// atLeast returns the integer of token, or absent if it is none or below low.
+func atLeast(low int, token []byte, absent int) int {
+	if n, ok := integer(token); ok && n >= low {
 		return n
 	}
-	return -1
+	return absent
 }
 
 // integer reads a JSON number written without fraction and exponent, within
 // ±maxInt.
-func integer(raw []byte, quoted bool) (int, bool) {
-	digits := bytes.TrimPrefix(raw, minus)
-	if quoted || len(digits) == 0 || len(digits) > 10 || digits[0] == '0' && len(digits) > 1 {
+func integer(token []byte) (int, bool) {
+	digits := bytes.TrimPrefix(token, minus)
+	if len(digits) == 0 || len(digits) > 10 || digits[0] == '0' && len(digits) > 1 {
 		return 0, false
 	}
 	n := 0
 	for _, c := range digits {
-		if c < '0' || c > '9' {
+		if !isDigit(c) {
 			return 0, false
 		}
 		n = n*10 + int(c-'0')
@@ -146,7 +133,7 @@ func integer(raw []byte, quoted bool) (int, bool) {
 	if n > maxInt {
 		return 0, false
 	}
-	if len(digits) < len(raw) {
+	if len(digits) < len(token) {
 		n = -n
 	}
 	return n, true

@@ -24,16 +24,16 @@ func (b *Body) ScanTail(tail []byte) {
 	end--
 	var seen [keyPriority + 1]bool
 	for {
-		key, value, quoted, rest := lastMember(tail[:end])
+		key, value, rest := lastMember(tail[:end])
 		if rest < 0 {
 			return
 		}
 		mark := len(b.arena)
-		k := scalarOf(b.plain(key, true))
+		k := scalarOf(b.plain(key))
 		b.arena = b.arena[:mark]
 		if k != noScalar && !seen[k] {
 			seen[k] = true
-			b.assign(k, value, quoted)
+			b.assign(k, value)
 		}
 		if tail[rest] == '{' {
 			return
@@ -43,45 +43,42 @@ func (b *Body) ScanTail(tail []byte) {
 }
 
 // lastMember takes the member `"key":scalar` off the end of p. It returns the
-// raw key and value and the index of the comma or brace before them, or -1.
+// two tokens and the index of the comma or brace before them, or -1.
 // Without that comma or brace the opening quote of the key could be an escaped
 // one.
-func lastMember(p []byte) (key, value []byte, quoted bool, rest int) {
+func lastMember(p []byte) (key, value []byte, rest int) {
 	i := trimSpace(p)
 	if i == 0 {
-		return nil, nil, false, -1
+		return nil, nil, -1
 	}
-	if quoted = p[i-1] == '"'; quoted {
-		start := stringStart(p[:i])
-		if start < 0 {
-			return nil, nil, false, -1
+	start := i
+	if p[i-1] == '"' {
+		if start = stringStart(p[:i]); start < 0 {
+			return nil, nil, -1
 		}
-		value, i = p[start+1:i-1:i-1], start
 	} else {
-		start := i
 		for start > 0 && isLiteral(p[start-1]) {
 			start--
 		}
-		value, i = p[start:i:i], start
-		if !isScalar(value) {
-			return nil, nil, false, -1
+		if !isScalar(p[start:i]) {
+			return nil, nil, -1
 		}
 	}
+	value, i = p[start:i], start
 	if i = trimSpace(p[:i]); i == 0 || p[i-1] != ':' {
-		return nil, nil, false, -1
+		return nil, nil, -1
 	}
 	if i = trimSpace(p[:i-1]); i == 0 || p[i-1] != '"' {
-		return nil, nil, false, -1
+		return nil, nil, -1
 	}
-	start := stringStart(p[:i])
-	if start < 0 {
-		return nil, nil, false, -1
+	if start = stringStart(p[:i]); start < 0 {
+		return nil, nil, -1
 	}
-	key = p[start+1 : i-1]
+	key = p[start:i]
 	if i = trimSpace(p[:start]); i == 0 || p[i-1] != ',' && p[i-1] != '{' {
-		return nil, nil, false, -1
+		return nil, nil, -1
 	}
-	return key, value, quoted, i - 1
+	return key, value, i - 1
 }
 
 // stringStart returns the index of the opening quote of the string whose closing

@@ -168,23 +168,32 @@ func (b *Body) skip(i int) int { return b.checked(skipValue(b.data, i)) }
 
 // text records the string at i. A cut one counts up to the cut.
 func (b *Body) text(i int, tag byte) int {
-	end := stringEnd(b.data, i)
-	cut := end < 0
-	raw := b.data[i+1:]
-	if !cut {
-		raw = b.data[i+1 : end-1]
+	i++
+	s := span{off: int32(i), tag: tag}
+	end := shortEnd(b.data, i)
+	if end >= 0 {
+		s.n = int32(end - 1 - i)
+	} else {
+		raw, closed := b.data[i:], false
+		if n := bytes.IndexByte(raw, '"'); n >= 0 {
+			raw, closed = raw[:n], true
+		}
+		switch slash := bytes.IndexByte(raw, '\\'); {
+		case slash >= 0:
+			s.off, s.arena = int32(len(b.arena)), true
+			b.arena = append(b.arena, raw[:slash]...)
+			b.arena, end = unescape(b.arena, b.data[i+slash:])
+			if end >= 0 {
+				end += i + slash
+			}
+			s.n = int32(len(b.arena)) - s.off
+		case closed:
+			end = i + len(raw) + 1
+			s.n = int32(len(raw))
+		default:
+			s.n = int32(len(trimRune(raw)))
+		}
 	}
-	s := span{off: int32(i + 1), tag: tag}
-	if slash := bytes.IndexByte(raw, '\\'); slash >= 0 {
-		s.off, s.arena = int32(len(b.arena)), true
-		b.arena = append(b.arena, raw[:slash]...)
-		b.arena = unescape(b.arena, raw[slash:], cut)
-		raw = b.arena[s.off:]
-	}
-	if cut {
-		raw = trimRune(raw)
-	}
-	s.n = int32(len(raw))
 	if !b.add(s) {
 		return -1
 	}

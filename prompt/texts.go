@@ -44,7 +44,7 @@ func (b *Body) ids(i int) int {
 			break
 		}
 		end = e
-		if id, ok := integer(b.data[i:e], false); ok {
+		if id, ok := integer(b.data[i:e]); ok {
 			b.arena = binary.LittleEndian.AppendUint32(b.arena, uint32(id))
 		}
 		at, done := step(b.data, e, false, ']')

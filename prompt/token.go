@@ -1,6 +1,10 @@
 package prompt
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
 
 // skipSpace returns the index of the first byte from i on that is no JSON white
 // space, or len(data).
@@ -17,6 +21,9 @@ func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\
 // at i, or -1.
 func stringEnd(data []byte, i int) int {
 	i++
+	if end := shortEnd(data, i); end >= 0 {
+		return end
+	}
 	for {
 		n := bytes.IndexByte(data[i:], '"')
 		if n < 0 {
@@ -34,6 +41,26 @@ func stringEnd(data []byte, i int) int {
 			return i
 		}
 	}
+}
+
+// shortEnd returns the index after the closing quote of the string whose inside
+// starts at i, if it has less than 16 bytes and no escapes, else -1. Keys and
+// roles are such, and a search by a call costs more.
+func shortEnd(data []byte, i int) int {
+	if i+16 > len(data) {
+		return -1
+	}
+	m := special(binary.LittleEndian.Uint64(data[i:]))
+	if m == 0 {
+		i += 8
+		if m = special(binary.LittleEndian.Uint64(data[i:])); m == 0 {
+			return -1
+		}
+	}
+	if i += bits.TrailingZeros64(m) >> 3; data[i] == '"' {
+		return i + 1
+	}
+	return -1
 }
 
 // literalEnd returns the index of the delimiter after the number, true, false
@@ -93,15 +120,16 @@ func (b *Body) member(i int, first bool) (key []byte, at int, done bool) {
 	if b.data[i] != '"' {
 		return nil, -1, false
 	}
-	end := stringEnd(b.data, i)
-	if end < 0 {
-		return nil, -1, false
-	}
-	key = b.data[i+1 : end-1]
-	if bytes.IndexByte(key, '\\') >= 0 {
+	end := shortEnd(b.data, i+1)
+	if end >= 0 {
+		key = b.data[i+1 : end-1]
+	} else {
+		if end = stringEnd(b.data, i); end < 0 {
+			return nil, -1, false
+		}
 		start := len(b.arena)
-		b.arena = unescape(b.arena, key, false)
-		key, b.arena = b.arena[start:], b.arena[:start]
+		key = b.plain(b.data[i:end])
+		b.arena = b.arena[:start]
 	}
 	i = skipSpace(b.data, end)
 	if i == len(b.data) || b.data[i] != ':' {

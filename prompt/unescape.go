@@ -1,74 +1,81 @@
 package prompt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"slices"
 	"unicode/utf8"
 )
 
-// unescape appends the characters that src, the raw inside of a JSON string,
-// stands for. Lone surrogates become U+FFFD, an unknown escape its own letter.
-// With cut, src may end anywhere, and half an escape or half a surrogate pair at
-// its end is left out.
-func unescape(dst, src []byte, cut bool) []byte {
+// unescape appends to dst the characters of the string whose inside src starts
+// with, up to its closing quote. It returns the index in src after that quote,
+// or -1 if src ends before: then half an escape, half a surrogate pair or half a
+// UTF-8 sequence at the end is left out. Lone surrogates become U+FFFD, an
+// unknown escape its own letter.
+func unescape(dst, src []byte) ([]byte, int) {
 	dst = slices.Grow(dst, len(src)+8)
-	// Nothing grows when unescaped, so all of src fits into out.
+	// Nothing grows when unescaped, so all of src fits into out, and a word may
+	// be stored beyond what counts.
 	out := dst[len(dst) : len(dst)+len(src)+8]
 	i, o := 0, 0
-	for {
-		n := copyPlain(out[o:], src[i:])
-		i, o = i+n, o+n
-		if i+1 >= len(src) {
-			if i < len(src) && !cut {
-				out[o] = src[i]
-				o++
+	for i < len(src) {
+		// Runs between escapes are mostly a line of text, too short for a search
+		// and a copy by calls, so it goes by words of eight.
+		for i+8 <= len(src) {
+			x := binary.LittleEndian.Uint64(src[i:])
+			binary.LittleEndian.PutUint64(out[o:], x)
+			if m := special(x); m != 0 {
+				n := bits.TrailingZeros64(m) >> 3
+				i, o = i+n, o+n
+				break
 			}
+			i, o = i+8, o+8
+		}
+		if i == len(src) {
 			break
 		}
-		c := src[i+1]
-		if c != 'u' {
-			out[o] = escaped[c]
-			i, o = i+2, o+1
-			continue
+		switch c := src[i]; c {
+		case '"':
+			return dst[:len(dst)+o], i + 1
+		case '\\':
+			if i+1 == len(src) {
+				return dst[:len(dst)+o], -1
+			}
+			c = src[i+1]
+			if c != 'u' {
+				out[o] = escaped[c]
+				i, o = i+2, o+1
+				continue
+			}
+			r, n := codePoint(src[i:])
+			if n == 0 {
+				return dst[:len(dst)+o], -1
+			}
+			i += n
+			o += utf8.EncodeRune(out[o:], r)
+		default: // one of the last bytes of src
+			out[o] = c
+			i, o = i+1, o+1
 		}
-		r, n := codePoint(src[i:], cut)
-		if n == 0 {
-			break
-		}
-		i += n
-		o += utf8.EncodeRune(out[o:], r)
 	}
-	return dst[:len(dst)+o]
+	return dst[:len(dst)+len(trimRune(out[:o]))], -1
 }
 
-// copyPlain copies src up to its first backslash and returns how many bytes
-// that is. dst has room for len(src)+8 bytes; what lies beyond the copied bytes
-// is overwritten. Runs between escapes are mostly a line of text, too short for
-// a search and a copy by calls, so it goes by words of eight.
-func copyPlain(dst, src []byte) int {
-	i := 0
-	for i+8 <= len(src) {
-		x := binary.LittleEndian.Uint64(src[i:])
-		binary.LittleEndian.PutUint64(dst[i:], x)
-		y := x ^ 0x5c5c5c5c5c5c5c5c
-		if m := (y - 0x0101010101010101) &^ y & 0x8080808080808080; m != 0 {
-			return i + bits.TrailingZeros64(m)>>3
-		}
-		i += 8
-	}
-	for ; i < len(src) && src[i] != '\\'; i++ {
-		dst[i] = src[i]
-	}
-	return i
+// special has bits set in the first byte of x, from the low end, that is a quote
+// or a backslash, and possibly in later ones; it is 0 if there is none.
+func special(x uint64) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, slash := x^0x22*ones, x^0x5c*ones
+	return ((quote-ones)&^quote | (slash-ones)&^slash) & tops
 }
 
 // codePoint reads the \u escape, or the pair of them, that src starts with. It
-// returns how many bytes that took; 0 if cut and the end may lie within.
-func codePoint(src []byte, cut bool) (rune, int) {
+// returns how many bytes that took; 0 if src ends before that is certain.
+func codePoint(src []byte) (rune, int) {
 	r, ok := hex4(src)
 	if !ok {
-		if cut && len(src) < 6 {
+		if len(src) < 6 && bytes.IndexByte(src, '"') < 0 {
 			return 0, 0
 		}
 		return 'u', 2
@@ -81,7 +88,7 @@ func codePoint(src []byte, cut bool) (rune, int) {
 		if ok && low >= 0xDC00 && low <= 0xDFFF {
 			return 0x10000 + (r-0xD800)<<10 + (low - 0xDC00), 12
 		}
-		if cut && !ok && mayBecomeEscape(src[6:]) {
+		if !ok && mayBecomeEscape(src[6:]) {
 			return 0, 0
 		}
 	}

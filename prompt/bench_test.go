@@ -1,0 +1,104 @@
+package prompt
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// chatBody returns a chat request of about size bytes as the official Python
+// client writes it: messages first, prose and code with a line feed every 60 to
+// 100 bytes and quotes in between, then model, sampling and one tool.
+func chatBody(size int) []byte {
+	rng := rand.New(rand.NewPCG(1, uint64(size)))
+	words := []string{"the", "request", "goes", "to", "a", "replica", "whose", "cache", "already",
+		"holds", "its", "prefix", "return", "x", "for", "range", "über", "func", "that"}
+	const tail = `],"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":512,"stream":true,` +
+		`"temperature":0.7,"top_p":0.95,"stream_options":{"include_usage":true},` +
+		`"tools":[{"type":"function","function":{"name":"get_weather","description":"Current weather",` +
+		`"parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]}`
+	var b strings.Builder
+	b.WriteString(`{"messages":[`)
+	// A conversation of about eight turns, or of a few KiB a turn if it is long.
+	perTurn := max(200, min(size/8, 6000))
+	for turn := 0; b.Len() < size-len(tail)-100; turn++ {
+		if turn > 0 {
+			b.WriteString(", ")
+		}
+		role := "user"
+		if turn%2 == 1 {
+			role = "assistant"
+		}
+		fmt.Fprintf(&b, `{"role": "%s", "content": "`, role)
+		end := min(b.Len()+perTurn, size-len(tail)-4)
+		for line := 0; b.Len() < end; {
+			w := words[rng.IntN(len(words))]
+			if rng.IntN(40) == 0 {
+				w = `\"` + w + `\"`
+			}
+			b.WriteString(w)
+			if line += len(w) + 1; line > 60+rng.IntN(40) {
+				b.WriteString(`\n`)
+				line = 0
+			} else {
+				b.WriteByte(' ')
+			}
+		}
+		b.WriteString(`"}`)
+	}
+	b.WriteString(tail)
+	return []byte(b.String())
+}
+
+var benchSizes = []struct {
+	name string
+	size int
+}{{"1KiB", 1 << 10}, {"16KiB", 16 << 10}, {"128KiB", 128 << 10}, {"1MiB", 1 << 20}}
+
+func BenchmarkScan(b *testing.B) {
+	for _, s := range benchSizes {
+		b.Run(s.name, func(b *testing.B) {
+			data := chatBody(s.size)
+			var body Body
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				body.Scan(data, ChatCompletions, 2<<20)
+			}
+			if !body.Complete {
+				b.Fatal("not complete")
+			}
+		})
+	}
+}
+
+func BenchmarkScanAndHash(b *testing.B) {
+	for _, s := range benchSizes {
+		b.Run(s.name, func(b *testing.B) {
+			data := chatBody(s.size)
+			var body Body
+			var blocks []uint64
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				body.Scan(data, ChatCompletions, 2<<20)
+				blocks = body.Blocks(blocks[:0], Seed(body.Model, nil, body.CacheSalt), 1024)
+			}
+			if len(blocks) != body.TextBytes/1024 && len(blocks) != body.TextBytes/1024+1 {
+				b.Fatal("blocks:", len(blocks), "of", body.TextBytes, "bytes")
+			}
+		})
+	}
+}
+
+// BenchmarkScanQuotes is the worst a client can send: every second byte escaped.
+func BenchmarkScanQuotes(b *testing.B) {
+	data := []byte(`{"messages":[{"role":"user","content":"` + strings.Repeat(`\"`, 1<<19) + `"}]}`)
+	var body Body
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		body.Scan(data, ChatCompletions, 0)
+	}
+}
