@@ -42,8 +42,9 @@ func (b *Body) system(i int) int {
 		return -1
 	}
 	i = b.content(i, 1)
-	if i >= 0 && len(b.spans) == from+1 {
+	if len(b.spans) == from+1 {
 		b.spans = b.spans[:from]
+		b.hold = from
 	}
 	return i
 }
