@@ -107,6 +107,24 @@ func (d *Decider) Pools() []*Pool { return d.table.Load().pools }
 // Pool returns the pool of that name, or nil.
 func (d *Decider) Pool(name string) *Pool { return d.table.Load().pool(name) }
 
+// PoolNamed is Pool for a name on the wire; it does not allocate.
+func (d *Decider) PoolNamed(name []byte) *Pool { return d.table.Load().poolNamed(name) }
+
+// Finished tells the end of a request whose pool the proxy does not know: it
+// ended before it reached one.
+func (d *Decider) Finished(o Outcome) {
+	pools := d.Pools()
+	for _, p := range pools {
+		if p.has(o.ID) {
+			p.Finished(o)
+			return
+		}
+	}
+	for _, p := range pools {
+		p.bury(o.ID) // any of them may be asked for it yet
+	}
+}
+
 // Sweep ends the reservations whose lease has passed. The owner calls it
 // every second or so.
 func (d *Decider) Sweep() {

@@ -105,8 +105,10 @@ func (p *Pool) Finished(o Outcome) {
 	v := p.reservations.find(o.ID)
 	served := p.byName[string(o.Server)]
 	if v == nil {
-		p.stats.Unknown++
 		p.gone.add(o.ID)
+		if served != nil {
+			p.stats.Unreserved++
+		}
 	}
 	if o.Redispatched && v != nil && v.decided != nil && v.decided != served {
 		p.fail(v.decided, now) // it did not take the connection: another one did
@@ -129,4 +131,18 @@ func (p *Pool) Finished(o Outcome) {
 		p.start(v)
 	}
 	p.release(v, o, now)
+}
+
+// has reports whether id holds a reservation.
+func (p *Pool) has(id ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reservations.find(id) != nil
+}
+
+// bury notes that the request has ended before it was decided.
+func (p *Pool) bury(id ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone.add(id)
 }

@@ -25,7 +25,7 @@ type PoolStats struct {
 	Undecided         uint64       // of these, no replica could be chosen
 	ClientGone        uint64       // of these, the client had left already
 	Outcomes          [Ends]uint64 // told by the feed
-	Unknown           uint64       // of these, for requests without a reservation
+	Unreserved        uint64       // of these, of replicas' answers to requests that held no reservation
 	Adopted           uint64       // reservations made from the feed: the proxy went ahead by itself
 	Mismatches        uint64       // served by another replica than the chosen one
 	Expired           uint64       // reservations ended by their lease
@@ -55,7 +55,11 @@ type PoolStatus struct {
 	Models       []string        `json:"models"`
 	Replicas     []ReplicaStatus `json:"replicas"`
 	Reservations int             `json:"reservations"`
-	Stats        PoolStats       `json:"-"`
+	Decisions    uint64          `json:"decisions"`
+	// FellOpen counts the requests that the proxy placed by itself.
+	FellOpen uint64            `json:"fell_open"`
+	Outcomes map[string]uint64 `json:"outcomes"`
+	Stats    PoolStats         `json:"-"`
 	// PolicyStats are the policy's own counters, where it keeps any.
 	PolicyStats []Counter `json:"-"`
 }
@@ -83,7 +87,13 @@ func (p *Pool) Status() PoolStatus {
 		Policy:       p.config.PolicyName,
 		Models:       append(append([]string{}, p.config.Models...), p.config.LoRA...),
 		Reservations: p.reservations.len(),
+		Decisions:    p.stats.Decisions,
+		FellOpen:     p.stats.Adopted + p.stats.Unreserved,
+		Outcomes:     map[string]uint64{},
 		Stats:        p.stats,
+	}
+	for end, n := range p.stats.Outcomes {
+		s.Outcomes[End(end).String()] = n
 	}
 	for _, r := range p.replicas {
 		s.Replicas = append(s.Replicas, ReplicaStatus{

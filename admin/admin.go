@@ -1,0 +1,182 @@
+// Package admin serves what operators and their tools ask a running agent:
+// metrics, health, the last decisions, explanations and status. It knows no
+// prompt text, session id or key, and so cannot show any.
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/bytedance/sonic"
+	"github.com/valyala/fasthttp"
+
+	"pointsman/decider"
+)
+
+// maxExplain bounds the body that is to be explained, in bytes.
+const maxExplain = 16 << 20
+
+// Server is the admin endpoint. It is safe for concurrent use.
+type Server struct {
+	decider  *decider.Decider
+	set      *metrics.Set
+	version  string
+	draining atomic.Bool
+	http     *fasthttp.Server
+}
+
+// New returns a Server that tells of d and the metrics of set.
+func New(d *decider.Decider, set *metrics.Set, version string) *Server {
+	s := &Server{decider: d, set: set, version: version}
+	s.http = &fasthttp.Server{
+		Name:               "pointsman",
+		Handler:            s.handle,
+		ReadTimeout:        10 * time.Second,
+		WriteTimeout:       10 * time.Second,
+		IdleTimeout:        time.Minute,
+		MaxRequestBodySize: maxExplain,
+		Concurrency:        256,
+		CloseOnShutdown:    true,
+	}
+	return s
+}
+
+// Serve answers on l until Shutdown.
+func (s *Server) Serve(l net.Listener) error { return s.http.Serve(l) }
+
+// Drain makes /readyz answer 503 from now on.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Shutdown stops the server after the requests under way.
+func (s *Server) Shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return s.http.ShutdownWithContext(ctx)
+}
+
+const index = `pointsman %s
+
+GET  /metrics          Prometheus metrics
+GET  /healthz          200 while the process runs
+GET  /readyz           200 while it decides, 503 while it drains
+GET  /status           pools and replicas, JSON
+GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
+POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
+`
+
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	post := string(ctx.Path()) == "/debug/explain"
+	if post != ctx.IsPost() && (post || !ctx.IsGet() && !ctx.IsHead()) {
+		ctx.Error("method not allowed\n", fasthttp.StatusMethodNotAllowed)
+		return
+	}
+	switch string(ctx.Path()) {
+	case "/":
+		fmt.Fprintf(ctx, index, s.version)
+	case "/metrics":
+		ctx.SetContentType("text/plain; version=0.0.4")
+		var b bytes.Buffer
+		s.set.WritePrometheus(&b)
+		writeDecider(&b, s.decider)
+		metrics.WriteProcessMetrics(&b)
+		ctx.SetBody(b.Bytes())
+	case "/healthz":
+		fmt.Fprintln(ctx, "ok")
+	case "/readyz":
+		if s.draining.Load() {
+			ctx.Error("draining\n", fasthttp.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(ctx, "ready")
+	case "/status":
+		writeJSON(ctx, s.status())
+	case "/debug/decisions":
+		writeJSON(ctx, s.decisions(string(ctx.QueryArgs().Peek("pool"))))
+	case "/debug/explain":
+		s.explain(ctx)
+	default:
+		ctx.Error("not found\n", fasthttp.StatusNotFound)
+	}
+}
+
+// Status is the answer of /status.
+type Status struct {
+	Version string               `json:"version"`
+	Pools   []decider.PoolStatus `json:"pools"`
+}
+
+func (s *Server) status() Status {
+	st := Status{Version: s.version, Pools: []decider.PoolStatus{}}
+	for _, p := range s.decider.Pools() {
+		st.Pools = append(st.Pools, p.Status())
+	}
+	return st
+}
+
+func (s *Server) decisions(pool string) []decider.Record {
+	out := []decider.Record{}
+	for _, p := range s.decider.Pools() {
+		if pool == "" || p.Name() == pool {
+			out = append(out, p.Records()...)
+		}
+	}
+	return out
+}
+
+// explain answers why a request would go where. The request is the HTTP
+// request itself: its headers are those that count, its query names the path.
+func (s *Server) explain(ctx *fasthttp.RequestCtx) {
+	var r decider.Request
+	var refused decider.Decision
+	headers, err := clientHeaders(ctx)
+	if err != nil {
+		ctx.Error(err.Error()+"\n", fasthttp.StatusBadRequest)
+		return
+	}
+	body := ctx.PostBody()
+	in := decider.Input{
+		Path:    ctx.QueryArgs().Peek("path"),
+		Pool:    ctx.QueryArgs().Peek("pool"),
+		Headers: headers,
+		Body:    body, BodySize: len(body),
+	}
+	if !s.decider.Read(&r, in, &refused) {
+		ctx.SetStatusCode(refused.Status)
+		writeJSON(ctx, map[string]any{"status": refused.Status, "why": refused.Why, "reason": refused.Reason})
+		return
+	}
+	writeJSON(ctx, r.Pool.Explain(&r))
+}
+
+// clientHeaders are the headers of the request to be explained: those of this
+// one whose names begin with "Explain-", without that.
+func clientHeaders(ctx *fasthttp.RequestCtx) ([]byte, error) {
+	const prefix = "explain-"
+	var b []byte
+	for line := range strings.SplitSeq(string(ctx.Request.Header.RawHeaders()), "\n") {
+		if len(line) > len(prefix) && strings.EqualFold(line[:len(prefix)], prefix) {
+			b = append(append(b, line[len(prefix):]...), '\n')
+		}
+	}
+	if len(b) > 64<<10 {
+		return nil, errors.New("too many headers")
+	}
+	return b, nil
+}
+
+func writeJSON(ctx *fasthttp.RequestCtx, v any) {
+	ctx.SetContentType("application/json")
+	b, err := sonic.ConfigStd.Marshal(v)
+	if err != nil {
+		ctx.Error(err.Error()+"\n", fasthttp.StatusInternalServerError)
+		return
+	}
+	ctx.SetBody(append(b, '\n'))
+}

@@ -1,0 +1,5 @@
+package main
+
+type checkCmd struct{}
+
+func (checkCmd) Run() error { return nil }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"slices"
+
+	"pointsman/config"
+	"pointsman/decider"
+	"pointsman/session"
+)
+
+// load reads the configuration with all checks that this program knows.
+func load(path string) (*config.Config, error) {
+	return config.Load(path, os.Getenv, config.Checks{
+		Policies: policyNames(),
+		Policy: func(p *config.Policy) error {
+			_, _, err := newPolicy(p)
+			return err
+		},
+	})
+}
+
+// deciderConfig turns the file's configuration into the decider's.
+func deciderConfig(c *config.Config) (decider.Config, error) {
+	dc := decider.Config{
+		DefaultPool: c.DefaultPool,
+		Session:     session.NewHeaders(c.Session.Headers),
+		ModelHeader: session.NewHeaders(modelHeaders),
+		ScanLimit:   int(c.Scan.Limit),
+		Routes:      map[string][]decider.Split{},
+	}
+	for model, route := range c.Models {
+		// In a fixed order, so that a session keeps its branch over restarts.
+		for _, pool := range slices.Sorted(maps.Keys(route.Split)) {
+			dc.Routes[model] = append(dc.Routes[model], decider.Split{Pool: pool, Weight: route.Split[pool]})
+		}
+	}
+	for _, p := range c.Ordered() {
+		policy, key, err := newPolicy(&p.Policy)
+		if err != nil {
+			return dc, err
+		}
+		pc := decider.PoolConfig{
+			Name: p.Name, Models: p.Models, LoRA: p.LoRA,
+			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
+			Discover: len(p.Replicas) == 0,
+			Limit:    p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
+		}
+		for _, r := range p.Ordered() {
+			pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
+				Name: r.Name, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Limit: r.MaxRequests,
+			})
+		}
+		dc.Pools = append(dc.Pools, pc)
+	}
+	return dc, nil
+}
+
+// modelHeaders may name the model of a body that is too long to show it; the
+// first is that of the Gateway API Inference Extension.
+var modelHeaders = []string{"x-gateway-model-name", "x-model"}

@@ -1,0 +1,50 @@
+// Command pointsman decides for HAProxy which replica of an LLM a request
+// goes to. It is the agent and the tools around it in one binary.
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the agent."`
+	Check   checkCmd   `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
+	Render  renderCmd  `cmd:"" help:"Print what to install or paste: haproxy, systemd."`
+	Explain explainCmd `cmd:"" help:"Ask a running agent why a body would go where."`
+	Status  statusCmd  `cmd:"" help:"Show the pools and replicas of a running agent."`
+	Engine  engineCmd  `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
+	Demo    demoCmd    `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, tell what happened."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run() error {
+	fmt.Println(versionText())
+	return nil
+}
+
+func versionText() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return fmt.Sprintf("pointsman %s (%s)", version, info.GoVersion)
+	}
+	return "pointsman " + version
+}
+
+func main() {
+	var c cli
+	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
+		kong.Description("The route-decision agent for LLM serving behind HAProxy."),
+		kong.Vars{"default_config": defaultConfig}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err := ctx.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "pointsman:", err)
+		os.Exit(1)
+	}
+}

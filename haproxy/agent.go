@@ -1,0 +1,102 @@
+// Package haproxy speaks to HAProxy: it turns SPOE messages into requests and
+// decisions into variables, feed lines into outcomes, and follows the servers'
+// state through the runtime API.
+package haproxy
+
+import (
+	"sync"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/decider"
+	"pointsman/spoa"
+)
+
+// Agent answers HAProxy's questions. Handle is safe for concurrent use.
+type Agent struct {
+	decider *decider.Decider
+	latency *metrics.PrometheusHistogram
+	scratch sync.Pool
+}
+
+// DecisionBuckets are the bounds, in seconds, of the histogram of the time
+// that a decision takes.
+var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
+
+// NewAgent returns an Agent that decides by d and reports to set.
+func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
+	return &Agent{
+		decider: d,
+		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
+		scratch: sync.Pool{New: func() any { return new(scratch) }},
+	}
+}
+
+// scratch is what one decision needs, kept between requests.
+type scratch struct {
+	request  decider.Request
+	decision decider.Decision
+}
+
+// Handle is the spoa.Handler of the message that asks for a decision.
+func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
+	start := time.Now()
+	s := a.scratch.Get().(*scratch)
+	if a.decider.Read(&s.request, input(m), &s.decision) {
+		s.request.Pool.Decide(&s.request, &s.decision)
+	}
+	answer(w, &s.request, &s.decision)
+	a.scratch.Put(s)
+	a.latency.Update(time.Since(start).Seconds())
+}
+
+// input takes the arguments of the message apart. The templates name them.
+func input(m *spoa.Message) decider.Input {
+	in := decider.Input{
+		ID:      m.Bytes("rid"),
+		Pool:    m.Bytes("pool"),
+		Path:    m.Bytes("path"),
+		Headers: m.Bytes("hdrs"),
+		Body:    m.Bytes("body"),
+		Tail:    m.Bytes("tail"),
+		Model:   m.Bytes("model"),
+	}
+	if in.Body == nil {
+		in.Body = m.Bytes("head") // with large buffers, where head and tail are sent
+	}
+	// req.body_size is the Content-Length; a chunked body counts only as far
+	// as it has come, and then req.body_len is all there is to know.
+	size, _ := m.Int("bsize")
+	length, _ := m.Int("blen")
+	in.BodySize = int(max(size, length))
+	return in
+}
+
+// answer sets the variables of the contract. Those that do not apply are not
+// set, so that the rules of the proxy can test for their presence.
+func answer(w *spoa.Reply, r *decider.Request, d *decider.Decision) {
+	set := func(name, v string) {
+		if v != "" {
+			w.SetString(name, v)
+		}
+	}
+	set("why", d.Why)
+	if d.Status != 0 {
+		w.SetInt("status", int64(d.Status))
+		w.SetString("reason", d.Reason)
+		if d.Retry > 0 {
+			w.SetInt("retry_after", int64(d.Retry))
+		}
+		return
+	}
+	set("pool", d.Pool)
+	set("server", d.Server)
+	set("fallback1", d.Fallbacks[0])
+	set("fallback2", d.Fallbacks[1])
+	if r.Priority != 0 {
+		// HAProxy's classes reach from -2047 to 2047, the lowest first, as
+		// vLLM's priorities do.
+		w.SetInt("prio", int64(max(-2047, min(2047, r.Priority))))
+	}
+}

@@ -1,0 +1,195 @@
+package haproxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/decider"
+)
+
+// Feed reads the log lines that HAProxy's ring sends over TCP, each preceded
+// by its length (RFC 6587, octet counting), and tells the decider what they
+// say. It never writes, and what it cannot read costs that connection alone:
+// the ring keeps its lines and connects again.
+type Feed struct {
+	decider *decider.Decider
+	log     *slog.Logger
+
+	Lines     *metrics.Counter // ours, understood
+	Ignored   *metrics.Counter // of other traffic
+	Malformed *metrics.Counter // connections closed for broken framing
+	set       *metrics.Set
+	ttft      sync.Map // pool name → *metrics.PrometheusHistogram
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	ls     map[net.Listener]struct{}
+	closed bool
+	wg     sync.WaitGroup
+	open   atomic.Int64
+}
+
+// TTFTBuckets are the bounds, in seconds, of the histogram of times to first
+// byte.
+var TTFTBuckets = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120}
+
+// maxLine bounds a line of the feed; HAProxy cuts them at the ring's maxlen,
+// which the templates set to a fraction of this.
+const maxLine = 64 << 10
+
+// NewFeed returns a Feed that tells d and reports to set.
+func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
+	f := &Feed{
+		decider: d, log: log, set: set,
+		Lines:     set.NewCounter(`pointsman_feed_lines_total{proxy="haproxy"}`),
+		Ignored:   set.NewCounter(`pointsman_feed_ignored_total{proxy="haproxy"}`),
+		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
+		conns:     map[net.Conn]struct{}{}, ls: map[net.Listener]struct{}{},
+	}
+	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.open.Load()) })
+	return f
+}
+
+// Serve accepts connections from l until Close. It returns nil after Close.
+func (f *Feed) Serve(l net.Listener) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return l.Close()
+	}
+	f.ls[l] = struct{}{}
+	f.mu.Unlock()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.closed {
+				return nil
+			}
+			delete(f.ls, l)
+			return err
+		}
+		f.mu.Lock()
+		if f.closed {
+			f.mu.Unlock()
+			c.Close()
+			continue
+		}
+		f.conns[c] = struct{}{}
+		f.wg.Add(1)
+		f.mu.Unlock()
+		go f.serve(c)
+	}
+}
+
+// Close stops accepting, closes the connections and waits for their readers.
+func (f *Feed) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for l := range f.ls {
+		l.Close()
+	}
+	for c := range f.conns {
+		c.Close()
+	}
+	f.mu.Unlock()
+	f.wg.Wait()
+}
+
+func (f *Feed) serve(c net.Conn) {
+	f.open.Add(1)
+	defer func() {
+		c.Close()
+		f.mu.Lock()
+		delete(f.conns, c)
+		f.mu.Unlock()
+		f.open.Add(-1)
+		f.wg.Done()
+	}()
+	err := readLines(c, f.line)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		f.Malformed.Inc()
+		f.log.Warn("feed connection closed", "proxy", "haproxy", "error", err)
+	}
+}
+
+// readLines hands each line of r to line, which must not keep it.
+func readLines(r io.Reader, line func([]byte)) error {
+	in := bufio.NewReaderSize(r, maxLine+16)
+	for {
+		n, err := readLength(in)
+		if err != nil {
+			return err
+		}
+		text, err := in.Peek(n)
+		if err != nil {
+			return err
+		}
+		line(text)
+		in.Discard(n)
+	}
+}
+
+// readLength reads the decimal length of the next line and the space after it.
+func readLength(in *bufio.Reader) (n int, err error) {
+	for digits := 0; ; digits++ {
+		c, err := in.ReadByte()
+		switch {
+		case err != nil:
+			return 0, err
+		case c == ' ' && digits > 0:
+			return n, nil
+		case c < '0' || c > '9':
+			return 0, errors.New("a line does not begin with its length: the ring's server needs log-proto octet-count")
+		}
+		if n = 10*n + int(c-'0'); n > maxLine {
+			return 0, fmt.Errorf("a line of more than %d bytes", maxLine)
+		}
+	}
+}
+
+// line tells the decider one line of the feed.
+func (f *Feed) line(text []byte) {
+	l, ok := parse(text)
+	if !ok {
+		f.Ignored.Inc()
+		return
+	}
+	f.Lines.Inc()
+	p := f.decider.PoolNamed(l.pool)
+	switch {
+	case l.event == closed:
+		o := l.outcome()
+		if p == nil {
+			f.decider.Finished(o)
+			return
+		}
+		p.Finished(o)
+		if o.TTFT > 0 && o.End == decider.Served {
+			f.histogram(p.Name()).Update(o.TTFT.Seconds())
+		}
+	case p == nil:
+	case l.event == connected:
+		p.Connected(decider.ParseID(l.rid), l.server)
+	case l.event == first:
+		p.FirstToken(decider.ParseID(l.rid), l.server)
+	}
+}
+
+func (f *Feed) histogram(pool string) *metrics.PrometheusHistogram {
+	if h, ok := f.ttft.Load(pool); ok {
+		return h.(*metrics.PrometheusHistogram)
+	}
+	h := f.set.GetOrCreatePrometheusHistogramExt(`pointsman_ttft_seconds{pool="`+pool+`"}`, TTFTBuckets)
+	f.ttft.Store(pool, h)
+	return h
+}

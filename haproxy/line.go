@@ -1,0 +1,146 @@
+package haproxy
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/templates"
+)
+
+// line is one line of the feed, taken apart. Its slices point into the line.
+type line struct {
+	event        event
+	rid          []byte
+	pool         []byte // HAProxy's backend, or its frontend when none was reached
+	server       []byte // nil when there was none
+	status       int
+	state        [2]byte // termination state: who ended it, and in which phase
+	redispatched bool
+	t0, tFirst   int64 // microseconds of HAProxy's clock; 0 = not known
+}
+
+type event uint8
+
+const (
+	closed event = iota
+	connected
+	first
+)
+
+var (
+	marker = []byte(templates.FeedMarker + " ")
+	noSrv  = []byte("<NOSRV>")
+)
+
+// parse takes a feed line apart. The fields may follow anything, such as the
+// user's own log format: the last marker tells where they begin, since what
+// stands before may hold a client's bytes. It reports false for a line that is
+// none of ours.
+func parse(text []byte) (l line, ok bool) {
+	at := bytes.LastIndex(text, marker)
+	if at < 0 {
+		return l, false
+	}
+	text = text[at+len(marker):]
+	for len(text) > 0 {
+		var field []byte
+		field, text, _ = bytes.Cut(text, space)
+		key, value, found := bytes.Cut(field, equals)
+		if !found || len(value) == 0 || value[0] == '-' && len(value) == 1 {
+			continue
+		}
+		switch string(key) {
+		case "ev":
+			switch string(value) {
+			case "conn":
+				l.event = connected
+			case "first":
+				l.event = first
+			}
+		case "rid":
+			l.rid = value
+		case "pool":
+			l.pool = value
+		case "srv":
+			if !bytes.Equal(value, noSrv) {
+				l.server = value
+			}
+		case "st":
+			l.status = int(number(value))
+		case "ts":
+			copy(l.state[:], value)
+		case "rc":
+			l.redispatched = value[0] == '+'
+		case "t0":
+			l.t0 = number(value)
+		case "tf":
+			l.tFirst = number(value)
+		}
+	}
+	return l, len(l.rid) > 0
+}
+
+var space, equals = []byte{' '}, []byte{'='}
+
+// number is the value of a field that should be one; anything else is 0.
+func number(s []byte) int64 {
+	if len(s) > 19 {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(s), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// ttft is the time from the request to its first byte, 0 when not known.
+func (l *line) ttft() time.Duration {
+	if l.t0 <= 0 || l.tFirst <= l.t0 {
+		return 0
+	}
+	return time.Duration(l.tFirst-l.t0) * time.Microsecond
+}
+
+// outcome reads a closing line. The states are those of section 8.5 of
+// HAProxy's configuration manual.
+func (l *line) outcome() decider.Outcome {
+	o := decider.Outcome{
+		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(),
+	}
+	who, phase := l.state[0], l.state[1]
+	switch who {
+	case 'C', 'c':
+		o.End = decider.ClientGone
+	case 'S', 'D':
+		o.End = decider.Died
+		if phase == 'C' {
+			o.End = decider.Refused
+		}
+	case 's':
+		switch o.End = decider.TimedOut; phase {
+		case 'C':
+			o.End = decider.Refused
+		case 'Q':
+			o.Server = nil // it waited in the proxy's queue: no replica is to blame
+		}
+	case '-', 0:
+		switch {
+		case l.server == nil:
+			o.End = decider.Denied
+		case l.status >= 500:
+			o.End = decider.Failed
+		default:
+			o.End = decider.Served
+		}
+	case 'P':
+		if o.End = decider.Denied; phase == 'H' && l.server != nil {
+			o.End = decider.Died // the replica's answer was no HTTP
+		}
+	default: // L, R, I, K, U: the proxy answered or gave up by itself
+		o.End = decider.Denied
+	}
+	return o
+}

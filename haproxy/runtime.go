@@ -1,0 +1,129 @@
+package haproxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"pointsman/decider"
+)
+
+// Runtime follows the servers of HAProxy's backends through its runtime API:
+// which there are, their health, draining and weights.
+type Runtime struct {
+	Network, Address string // "unix" and a path, or "tcp" and host:port
+	Poll             time.Duration
+	Decider          *decider.Decider
+	Log              *slog.Logger
+}
+
+// queryTimeout bounds one look at the runtime API.
+const queryTimeout = 2 * time.Second
+
+// maxStat bounds the answer of one look: room for some 50,000 servers.
+const maxStat = 32 << 20
+
+// Run looks at the runtime API every Poll until ctx ends. While HAProxy does
+// not answer, the replicas keep their last state: a proxy that restarts must
+// not look like replicas that are gone.
+func (r *Runtime) Run(ctx context.Context) {
+	failing := false
+	for {
+		states, err := r.query(ctx)
+		switch {
+		case err == nil && failing:
+			failing = false
+			r.Log.Info("runtime API answers again", "address", r.Address)
+		case err != nil && !failing && ctx.Err() == nil:
+			failing = true
+			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err)
+		}
+		if err == nil {
+			for _, p := range r.Decider.Pools() {
+				if s, ok := states[p.Name()]; ok && p.Discovered(s) {
+					r.Log.Info("replicas changed", "pool", p.Name(), "replicas", len(s))
+				}
+			}
+		}
+		pause := r.Poll
+		if err != nil {
+			pause = max(pause, time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// query asks for the servers of all backends.
+func (r *Runtime) query(ctx context.Context) (map[string][]decider.ReplicaState, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, r.Network, r.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	// -1: all proxies; 4: servers only; -1: all servers.
+	if _, err := io.WriteString(c, "show stat -1 4 -1\n"); err != nil {
+		return nil, err
+	}
+	return parseStat(io.LimitReader(c, maxStat))
+}
+
+// The columns of "show stat" that are read, by their names in its first line.
+var columns = [...]string{"pxname", "svname", "status", "weight", "addr"}
+
+// parseStat reads the CSV of "show stat" into the servers of each backend.
+func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 4096), 64<<10)
+	if !lines.Scan() {
+		return nil, errors.Join(lines.Err(), errors.New("no answer to show stat"))
+	}
+	header, ok := strings.CutPrefix(lines.Text(), "# ")
+	if !ok {
+		return nil, fmt.Errorf("show stat answers %.60q", lines.Text())
+	}
+	var at [len(columns)]int
+	names := strings.Split(header, ",")
+	for i, want := range columns {
+		at[i] = -1
+		for j, name := range names {
+			if name == want {
+				at[i] = j
+			}
+		}
+		if at[i] < 0 {
+			return nil, fmt.Errorf("show stat has no column %s", want)
+		}
+	}
+	states := map[string][]decider.ReplicaState{}
+	for lines.Scan() {
+		fields := strings.Split(lines.Text(), ",")
+		if len(fields) < len(names)-1 {
+			continue // the empty line at the end
+		}
+		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
+		weight, _ := strconv.Atoi(fields[at[3]])
+		states[pool] = append(states[pool], decider.ReplicaState{
+			Name:     server,
+			Address:  fields[at[4]],
+			Up:       !strings.HasPrefix(status, "DOWN") && !strings.HasPrefix(status, "MAINT"),
+			Draining: strings.HasPrefix(status, "DRAIN") || strings.HasPrefix(status, "NOLB") || weight <= 0,
+			Weight:   max(weight, 0),
+		})
+	}
+	return states, lines.Err()
+}
