@@ -63,9 +63,14 @@ func (s *Server) embeddings(x *exchange) {
 	}
 	usage := g.usageNow()
 	usage.TotalTokens, usage.CompletionTokens = usage.PromptTokens, 0
-	x.json(http.StatusOK, map[string]any{
-		"id": g.id, "object": "list", "created": g.created, "model": g.model, "data": data, "usage": usage,
-	})
+	x.json(http.StatusOK, struct {
+		ID      string          `json:"id"`
+		Object  string          `json:"object"`
+		Created int64           `json:"created"`
+		Model   string          `json:"model"`
+		Data    []wireEmbedding `json:"data"`
+		Usage   wireUsage       `json:"usage"`
+	}{g.id, "list", g.created, g.model, data, usage})
 }
 
 // embedding is a unit vector made from a seed.

@@ -199,7 +199,8 @@ func (s *Server) appendToken(dst []byte, seed uint64, i int) []byte {
 		return append(dst, s.intro...)
 	}
 	x := (seed + uint64(i)) * 0x9e3779b97f4a7c15
-	at := (x >> 33) % (uint64(len(words)) / 4) * 4
+	x = (x ^ x>>32) * 0xd6e8feb86659fd93
+	at := (x >> 40) % (uint64(len(words)) / 4) * 4
 	return append(dst, words[at:at+4]...)
 }
 

@@ -27,7 +27,10 @@ func (s *Server) models(x *exchange) {
 	for _, m := range s.o.LoRA {
 		list = append(list, wireModel{ID: m, Object: "model", Created: s.started.Unix(), OwnedBy: "vllm", Root: m, Parent: &s.o.Models[0]})
 	}
-	x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
+	x.json(http.StatusOK, struct {
+		Object string      `json:"object"`
+		Data   []wireModel `json:"data"`
+	}{"list", list})
 }
 
 // modelOf finds the model a request names, and the adapter if it is one. A

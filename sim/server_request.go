@@ -1,13 +1,14 @@
 package sim
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"unicode/utf8"
 
 	"github.com/bytedance/sonic"
+	"github.com/bytedance/sonic/decoder"
 )
 
 // wireRequest is the union of the request bodies the server understands.
@@ -82,13 +83,20 @@ func decode(data []byte, to any) error {
 	if depth(data) > maxDepth {
 		return fmt.Errorf("nested deeper than %d", maxDepth)
 	}
-	if err := sonic.Unmarshal(data, to); err != nil {
-		// The library's text repeats the input; its first line says where.
-		line, _, _ := bytes.Cut([]byte(err.Error()), []byte("\n"))
-		return fmt.Errorf("%.200s", line)
+	err := codec.Unmarshal(data, to)
+	if syntax, ok := errors.AsType[decoder.SyntaxError](err); ok {
+		// The library's own text repeats the input.
+		return fmt.Errorf("%s at byte %d", syntax.Message(), syntax.Pos)
 	}
-	return nil
+	if wrong, ok := errors.AsType[*decoder.MismatchTypeError](err); ok {
+		return fmt.Errorf("wrong type for %v at byte %d", wrong.Type, wrong.Pos)
+	}
+	return err
 }
+
+// codec is as strict as Python's: keys in their case, no control characters
+// in strings.
+var codec = sonic.Config{CaseSensitive: true, ValidateString: true}.Froze()
 
 // depth is the deepest nesting in data, which need not be valid.
 func depth(data []byte) int {

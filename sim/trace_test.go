@@ -58,9 +58,9 @@ func readTrace(tb testing.TB) []traceRow {
 }
 
 // replay sends the trace to engines in turn at rate requests/s and returns
-// each time to first token, sorted, in seconds, and the time at which all was
-// done.
-func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float64) (ttft []float64, end time.Duration, hits float64) {
+// each time to first token, sorted, in seconds, the sum of the times at which
+// each engine was done, and the hit rate.
+func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float64) (ttft []float64, busy time.Duration, hits float64) {
 	span := rows[len(rows)-1].at - rows[0].at
 	stretch := float64(len(rows)) / rate / span.Seconds()
 	fleet := make([]*Engine, engines)
@@ -81,7 +81,6 @@ func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float
 				if ev.Kind == FirstToken {
 					ttft = append(ttft, (ev.At - arrived[ev.Job]).Seconds())
 				}
-				end = max(end, ev.At)
 			}
 		}
 	}
@@ -99,6 +98,7 @@ func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float
 	var queries, found uint64
 	for _, e := range fleet {
 		drain(e, math.MaxInt64)
+		busy += e.end
 		s := e.Stats()
 		queries, found = queries+s.QueryTokens, found+s.HitTokens
 	}
@@ -106,5 +106,67 @@ func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float
 		tb.Fatalf("%d first tokens of %d requests", len(ttft), len(rows))
 	}
 	slices.Sort(ttft)
-	return ttft, end, float64(found) / float64(queries)
+	return ttft, busy, float64(found) / float64(queries)
+}
+
+// One cache of all requests finds what the publishers of the trace and of the
+// policy comparison found.
+func TestTraceHitRate(t *testing.T) {
+	rows := readTrace(t)
+	for _, c := range []struct {
+		cache    int
+		min, max float64
+	}{
+		{1_000_000, 0.054, 0.056},
+		{200_000_000, 0.3735 - 0.003, 0.3735 + 0.003},
+	} {
+		// One request after the other: what counts is the order alone.
+		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: traceBlock, CacheTokens: c.cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			j := &Job{Blocks: rows[i].HashIDs, Input: rows[i].Input, Output: 1}
+			if err := e.Submit(0, j); err != nil {
+				t.Fatal(err)
+			}
+			finish(e)
+		}
+		s := e.Stats()
+		rate := float64(s.HitTokens) / float64(s.QueryTokens)
+		t.Logf("%d tokens of cache: hit rate %.4f", c.cache, rate)
+		if rate < c.min || rate > c.max {
+			t.Errorf("%d tokens of cache: hit rate %.4f, want %.4f to %.4f", c.cache, rate, c.min, c.max)
+		}
+	}
+}
+
+// Round robin over eight engines saturates where the policy comparison says,
+// and its times come out as they did there.
+func TestTraceRoundRobin(t *testing.T) {
+	rows := readTrace(t)
+	const published = 4.67 // requests/s
+	_, busy, _ := replay(t, rows, 8, 500_000, 1000)
+	saturation := 8 * float64(len(rows)) / busy.Seconds()
+	t.Logf("saturation %.2f requests/s", saturation)
+	if saturation < 0.9*published || saturation > 1.1*published {
+		t.Errorf("saturation at %.2f requests/s, want %v ± 10 %%", saturation, published)
+	}
+	for _, c := range []struct{ load, p90 float64 }{{0.85, 47.3}, {0.95, 94.0}} {
+		start := time.Now()
+		ttft, _, hits := replay(t, rows, 8, 500_000, c.load*published)
+		p90 := ttft[len(ttft)*9/10]
+		t.Logf("load %.2f: p90 %.1f s, hit rate %.3f, in %v", c.load, p90, hits, time.Since(start))
+		if p90 < 0.9*c.p90 || p90 > 1.1*c.p90 {
+			t.Errorf("load %.2f: p90 of the time to first token %.1f s, want %.1f ± 10 %%", c.load, p90, c.p90)
+		}
+	}
+}
+
+func BenchmarkTrace(b *testing.B) {
+	rows := readTrace(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		replay(b, rows, 8, 500_000, 4)
+	}
 }
