@@ -49,8 +49,10 @@
 // # Bounds
 //
 // At most the limit's bytes are looked at and 16,384 pieces of text recorded.
-// Beyond those pieces the stream ends and Complete stays false, while the
-// scalars are read to the end. A Body keeps its buffers for the next scan; they
+// Beyond those pieces the stream ends (tools or system found later begin it, and
+// so leave nothing) and Complete stays false, while the scalars are read to the
+// end. What is skipped is not checked beyond its quotes and the number of its
+// brackets. A Body keeps its buffers for the next scan; they
 // grow to no more than a few times the largest body seen. Skipping is iterative;
 // the known shapes nest four deep at most.
 package prompt

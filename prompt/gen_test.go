@@ -13,10 +13,13 @@ import (
 // doc is a generated document and the places that decide what a cut leaves of it.
 type doc struct {
 	text string
-	// members are the top-level ones; member i is wholly seen once seen[i] bytes
-	// are there: its value, and for a number or a word its delimiter.
-	members []string
-	seen    []int
+	// Member i of the top level is wholly seen once seen[i] bytes are there: its
+	// value, and for a number or a word its delimiter.
+	seen []int
+	// before[i] is the index of the comma or brace before member i; scalar[i]
+	// says that its value is not composite.
+	before []int
+	scalar []bool
 }
 
 // gen draws documents. The order of keys, white space and the spelling of
@@ -266,14 +269,14 @@ func (g gen) document(e Endpoint, inOrder, repeat bool) doc {
 		if i > 0 {
 			b.WriteString(g.space() + ",")
 		}
-		b.WriteString(g.space())
-		member := g.spell(m[0]) + g.space() + ":" + g.space() + m[1]
-		b.WriteString(member)
+		d.before = append(d.before, b.Len()-1)
+		b.WriteString(g.space() + g.spell(m[0]) + g.space() + ":" + g.space() + m[1])
 		seen := b.Len()
 		if !strings.ContainsAny(m[1][len(m[1])-1:], `"]}`) {
 			seen++
 		}
-		d.members, d.seen = append(d.members, member), append(d.seen, seen)
+		d.seen = append(d.seen, seen)
+		d.scalar = append(d.scalar, m[1][0] != '{' && m[1][0] != '[')
 	}
 	b.WriteString(g.space() + "}" + g.space())
 	d.text = b.String()
