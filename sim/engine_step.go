@@ -124,7 +124,8 @@ func (e *Engine) schedule(at time.Duration) {
 		base := max(linear, float64(e.p.Base))
 		e.end += time.Duration(base + attention + e.p.ContextRead*float64(e.context))
 	default:
-		if !e.eachToken {
+		// A job that was kept out because of a preemption may fit next time.
+		if !e.eachToken && !preempted {
 			e.steps = e.decodes[0].due - e.clock
 		}
 		e.end += time.Duration(e.decodeTime(e.steps))
