@@ -36,7 +36,7 @@ const maxStat = 32 << 20
 func (r *Runtime) Run(ctx context.Context) {
 	failing := false
 	for {
-		states, err := r.query(ctx)
+		states, err := r.look(ctx)
 		switch {
 		case err == nil && failing:
 			failing = false
@@ -64,17 +64,22 @@ func (r *Runtime) Run(ctx context.Context) {
 	}
 }
 
-// query asks for the servers of all backends.
-func (r *Runtime) query(ctx context.Context) (map[string][]decider.ReplicaState, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	c, err := (&net.Dialer{}).DialContext(ctx, r.Network, r.Address)
+// look asks for the servers of all backends.
+func (r *Runtime) look(ctx context.Context) (map[string][]decider.ReplicaState, error) {
+	d := net.Dialer{Timeout: queryTimeout}
+	c, err := d.DialContext(ctx, r.Network, r.Address)
 	if err != nil {
 		return nil, err
 	}
+	return query(ctx, c)
+}
+
+// query asks for the servers of all backends over c, and closes it.
+func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
 	// -1: all proxies; 4: servers only; -1: all servers.
 	if _, err := io.WriteString(c, "show stat -1 4 -1\n"); err != nil {
 		return nil, err

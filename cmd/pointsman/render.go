@@ -14,11 +14,12 @@ import (
 )
 
 type renderCmd struct {
-	What    string `arg:"" enum:"haproxy,systemd" help:"haproxy or systemd."`
-	Config  string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
-	Attach  bool   `help:"For a proxy that runs already: what to load beside its configuration, and the lines to paste."`
-	Version string `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
-	Out     string `type:"path" help:"Write the files into this folder instead of printing them."`
+	What     string `arg:"" enum:"haproxy,systemd" help:"haproxy or systemd."`
+	Config   string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
+	Attach   bool   `help:"For a proxy that runs already: what to load beside its configuration, and the lines to paste."`
+	Version  string `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
+	SPOEConf string `name:"spoe-conf" default:"${spoe_conf}" type:"path" help:"Where you install pointsman-spoe.conf (${default})."`
+	Out      string `type:"path" help:"Write the files into this folder instead of printing them."`
 }
 
 func (c *renderCmd) Run() error {
@@ -33,6 +34,7 @@ func (c *renderCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	o.SPOEConf = c.SPOEConf
 	if !c.Attach {
 		files, err := templates.RenderHAProxy(o)
 		if err != nil {
@@ -47,8 +49,8 @@ func (c *renderCmd) Run() error {
 	return c.deliver(files, snippets)
 }
 
-// spoeFolder is where the rendered files are expected to be installed.
-const spoeFolder = "/etc/pointsman"
+// defaultSPOEConf is where the rendered file is expected to be installed.
+const defaultSPOEConf = "/etc/pointsman/" + templates.SPOEFile
 
 // haproxyOptions is what the templates need of the configuration. version wins
 // over the configuration's; with neither, the installed HAProxy is asked.
@@ -57,7 +59,7 @@ func haproxyOptions(c *config.Config, version string) (templates.HAProxy, error)
 		Bind:              c.HAProxy.Bind,
 		AgentAddress:      c.Listen.SPOE,
 		FeedAddress:       c.Listen.Feed,
-		SPOEConf:          filepath.Join(spoeFolder, templates.SPOEFile),
+		SPOEConf:          defaultSPOEConf,
 		RuntimeAPI:        c.HAProxy.RuntimeAPI,
 		Bufsize:           int(c.HAProxy.Bufsize),
 		ProcessingTimeout: c.HAProxy.ProcessingTimeout,

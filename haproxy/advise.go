@@ -1,0 +1,131 @@
+package haproxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"pointsman/templates"
+)
+
+// Wanted is what a configuration that pointsman is attached to should have.
+type Wanted struct {
+	Version templates.Version
+	Bufsize int      // tune.bufsize, bytes
+	Pools   []string // the backends that requests should reach
+	Socket  bool     // the agent listens on a unix socket
+}
+
+// Advise reads a user's haproxy.cfg and tells in words what pointsman needs
+// and does not find there. An empty answer means that nothing is missing.
+func Advise(config []byte, w Wanted) []string {
+	f := findings{sections: map[string]bool{}}
+	lines := bufio.NewScanner(bytes.NewReader(config))
+	lines.Buffer(make([]byte, 0, 4096), 1<<20)
+	section := ""
+	for lines.Scan() {
+		words := strings.Fields(stripComment(lines.Text()))
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "global", "defaults", "frontend", "backend", "listen", "ring", "log-profile", "peers", "resolvers", "userlist", "cache", "program", "http-errors", "mailers", "fcgi-app":
+			section = words[0]
+			f.sections[strings.Join(words[:min(2, len(words))], " ")] = true
+			continue
+		}
+		f.look(section, words)
+	}
+	return f.advice(w)
+}
+
+// findings are what the configuration has of what is wanted.
+type findings struct {
+	sections     map[string]bool // by "frontend name"
+	abortonclose bool
+	ring         bool
+	profile      bool
+	bufsize      int
+	routes       []string // what use_backend and default_backend name
+	spoe         bool
+	chroot       string
+}
+
+func (f *findings) look(section string, words []string) {
+	line := strings.Join(words, " ")
+	switch {
+	case section == "global" && words[0] == "chroot" && len(words) > 1:
+		f.chroot = words[1]
+	case section == "global" && words[0] == "tune.bufsize" && len(words) > 1:
+		f.bufsize, _ = strconv.Atoi(words[1])
+	case section == "defaults" && line == "option abortonclose":
+		f.abortonclose = true
+	case words[0] == "log" && strings.Contains(line, "ring@"+templates.Ring):
+		f.ring = true
+		f.profile = f.profile || strings.Contains(line, " profile ")
+	case words[0] == "log-format" && strings.Contains(line, templates.FeedMarker+" "):
+		f.profile = true
+	case (words[0] == "use_backend" || words[0] == "default_backend") && len(words) > 1:
+		f.routes = append(f.routes, words[1])
+	case strings.HasPrefix(line, "filter spoe") && strings.Contains(line, "pointsman"):
+		f.spoe = true
+	}
+}
+
+func (f *findings) advice(w Wanted) (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if !f.abortonclose && !w.Version.AtLeast(3, 4) {
+		say("defaults: no \"option abortonclose\": a request whose client leaves runs to its end on the replica")
+	}
+	switch size := f.bufsize; {
+	case size == 0:
+		say("global: no tune.bufsize: of a body only the first 15 KB are seen; want %d", w.Bufsize)
+	case size < w.Bufsize:
+		say("global: tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", size, w.Bufsize)
+	}
+	if !f.ring {
+		say("frontend: no \"log ring@%s\": outcomes are not learned, and each reservation lasts until its lease ends", templates.Ring)
+	} else if !f.profile {
+		say("frontend: the log to ring@%s has neither a profile nor a log-format with the fields behind %s: outcomes cannot be read", templates.Ring, templates.FeedMarker)
+	}
+	if !f.reaches(w.Pools) && !f.spoe {
+		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))
+	}
+	if w.Socket && f.chroot != "" {
+		say("global: chroot %s hides the agent's unix socket, unless the agent listens on one inside it", f.chroot)
+	}
+	return out
+}
+
+func (f *findings) reaches(pools []string) bool {
+	for _, r := range f.routes {
+		for _, p := range pools {
+			if r == p || strings.Contains(r, "txn.pm.pool") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stripComment removes what follows an unquoted '#'.
+func stripComment(line string) string {
+	var quote byte
+	for i := range len(line) {
+		switch c := line[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\\':
+			return line // rare, and a comment behind it does no harm here
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '#':
+			return line[:i]
+		}
+	}
+	return line
+}

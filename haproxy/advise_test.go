@@ -1,0 +1,45 @@
+package haproxy
+
+import (
+	"strings"
+	"testing"
+
+	"pointsman/templates"
+)
+
+func TestAdvise(t *testing.T) {
+	want := Wanted{Version: templates.Version{Major: 3, Minor: 2}, Bufsize: 131072, Pools: []string{"llama"}, Socket: true}
+	good := `global
+    tune.bufsize 131072   # chroot /elsewhere
+defaults
+    option abortonclose
+frontend fe
+    log ring@pointsman-ring len 2048 format raw profile pointsman local0
+    use_backend llama if { path_beg /v1/ }
+`
+	if got := Advise([]byte(good), want); len(got) != 0 {
+		t.Errorf("nothing is missing, yet: %q", got)
+	}
+	for _, c := range []struct{ old, new, say string }{
+		{"option abortonclose", "option httplog", "abortonclose"},
+		{"tune.bufsize 131072", "tune.bufsize 32768", "tune.bufsize is 32768"},
+		{"tune.bufsize 131072", "maxconn 10", "no tune.bufsize"},
+		{"log ring@pointsman-ring len 2048 format raw profile pointsman local0", "log /dev/log local0", "no \"log ring@"},
+		{" profile pointsman", "", "neither a profile"},
+		{"use_backend llama", "use_backend web", "never asked"},
+		{"# chroot", "\n    chroot", "chroot /elsewhere hides"},
+	} {
+		got := Advise([]byte(strings.Replace(good, c.old, c.new, 1)), want)
+		if len(got) != 1 || !strings.Contains(got[0], c.say) {
+			t.Errorf("%q for %q gives %q, want one about %q", c.new, c.old, got, c.say)
+		}
+	}
+	if got := Advise(nil, want); len(got) != 4 {
+		t.Errorf("an empty file gives %d pieces of advice: %q", len(got), got)
+	}
+}
+
+func FuzzAdvise(f *testing.F) {
+	f.Add([]byte("global\n chroot\n tune.bufsize x\nfrontend\n use_backend\n log ring@pointsman-ring\n # \" '"))
+	f.Fuzz(func(t *testing.T, b []byte) { Advise(b, Wanted{Pools: []string{"a"}}) })
+}

@@ -1,0 +1,337 @@
+package haproxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"go.uber.org/goleak"
+
+	"pointsman/decider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	rid  = "2f3b0a1c-9d5e-4f60-8a7b-1c2d3e4f5a6b"
+	rest = " tw=0 tc=0 tr=1 ta=5 B=1200 sq=0 bq=0 err=- dec=r1"
+)
+
+func TestLineOutcome(t *testing.T) {
+	for _, c := range []struct {
+		name, fields string
+		end          decider.End
+		server       string
+		redispatched bool
+		ttft         time.Duration
+	}{
+		{"served", "srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1300000", decider.Served, "r1", false, 300 * time.Millisecond},
+		{"refused by the engine with 400", "srv=r1 st=400 ts=-- rc=0", decider.Served, "r1", false, 0},
+		{"failed by the engine", "srv=r1 st=500 ts=-- rc=0", decider.Failed, "r1", false, 0},
+		{"redispatched", "srv=r2 st=200 ts=-- rc=+1", decider.Served, "r2", true, 0},
+		{"client left in the queue", "srv=<NOSRV> st=0 ts=CQ rc=0", decider.ClientGone, "", false, 0},
+		{"client left in mid-stream", "srv=r1 st=200 ts=CD rc=0", decider.ClientGone, "r1", false, 0},
+		{"client silent", "srv=r1 st=200 ts=cD rc=0", decider.ClientGone, "r1", false, 0},
+		{"connection refused", "srv=r1 st=503 ts=SC rc=2", decider.Refused, "r1", false, 0},
+		{"no connection in time", "srv=r1 st=503 ts=sC rc=2", decider.Refused, "r1", false, 0},
+		{"died before its headers", "srv=r1 st=502 ts=SH rc=0", decider.Died, "r1", false, 0},
+		{"died in mid-stream", "srv=r1 st=200 ts=SD rc=0", decider.Died, "r1", false, 0},
+		{"silent for too long", "srv=r1 st=504 ts=sH rc=0", decider.TimedOut, "r1", false, 0},
+		{"waited in the queue for too long", "srv=r1 st=503 ts=sQ rc=0", decider.TimedOut, "", false, 0},
+		{"answer is no HTTP", "srv=r1 st=502 ts=PH rc=0", decider.Died, "r1", false, 0},
+		{"denied", "srv=<NOSRV> st=429 ts=PR rc=0", decider.Denied, "", false, 0},
+		{"answered by the proxy", "srv=<NOSRV> st=404 ts=LR rc=0", decider.Denied, "", false, 0},
+		{"marked down in mid-stream", "srv=r1 st=200 ts=DD rc=0", decider.Died, "r1", false, 0},
+		{"clock went back", "srv=r1 st=200 ts=-- t0=5 tf=3", decider.Served, "r1", false, 0},
+		{"no numbers", "srv=r1 st=- ts=-- t0=- tf=99999999999999999999", decider.Served, "r1", false, 0},
+	} {
+		l, ok := parse([]byte("10.0.0.1 - \"POST /v1/x\" PM1 ev=close rid=" + rid + " pool=llama " + c.fields + rest))
+		if !ok {
+			t.Errorf("%s: not parsed", c.name)
+			continue
+		}
+		o := l.outcome()
+		if o.End != c.end || string(o.Server) != c.server || o.Redispatched != c.redispatched || o.TTFT != c.ttft {
+			t.Errorf("%s: %v by %q, redispatched %v, ttft %v; want %v by %q, %v, %v", c.name,
+				o.End, o.Server, o.Redispatched, o.TTFT, c.end, c.server, c.redispatched, c.ttft)
+		}
+		if o.ID.String() != rid {
+			t.Errorf("%s: id %v", c.name, o.ID)
+		}
+	}
+}
+
+func TestLineIgnoresWhatIsNotOurs(t *testing.T) {
+	for _, s := range []string{"", "PM1", "PM1 ", "GET / 200", "PM1 ev=close pool=web srv=w rid=", "PM1 ev=close rid=- srv=x"} {
+		if _, ok := parse([]byte(s)); ok {
+			t.Errorf("%q was taken for one of ours", s)
+		}
+	}
+}
+
+// A client can put anything into its URI, which the user's own format logs
+// before our fields.
+func TestLineCannotBeForged(t *testing.T) {
+	l, ok := parse([]byte(`"POST /v1/PM1 ev=first rid=forged srv=evil pool=x" PM1 ev=close rid=` + rid + ` pool=llama srv=r1 st=200 ts=--`))
+	if !ok || l.event != closed || string(l.server) != "r1" || string(l.rid) != rid {
+		t.Errorf("parsed %+v", l)
+	}
+}
+
+func FuzzLine(f *testing.F) {
+	f.Add([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=SD rc=+1 t0=1 tf=2"))
+	f.Add([]byte("PM1 ev= rid== rc= ts=x st=99999999999999999999"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, ok := parse(b); ok {
+			l.outcome()
+		}
+	})
+}
+
+func FuzzFeedFraming(f *testing.F) {
+	f.Add([]byte("5 hello3 abc"))
+	f.Add([]byte("99999999999999999999 x"))
+	f.Add([]byte(" x"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		read := 0
+		err := readLines(bytes.NewReader(b), func(l []byte) { read += len(l) })
+		if err == nil || read > len(b) {
+			t.Errorf("read %d of %d bytes, error %v", read, len(b), err)
+		}
+	})
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add([]byte(stat))
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b)) })
+}
+
+const stat = `# pxname,svname,qcur,status,weight,addr,
+llama,r1,0,UP,100,127.0.0.1:8001,
+llama,r2,0,DOWN,100,127.0.0.1:8002,
+llama,r3,0,DRAIN,0,127.0.0.1:8003,
+llama,r4,0,no check,1,127.0.0.1:8004,
+llama,r5,0,MAINT (via x/y),1,127.0.0.1:8005,
+llama,r6,0,UP 1/3,50,127.0.0.1:8006,
+llama,r7,0,NOLB,50,127.0.0.1:8007,
+web,w,0,UP,1,,
+
+`
+
+func TestStat(t *testing.T) {
+	got, err := parseStat(strings.NewReader(stat))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []decider.ReplicaState{
+		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Weight: 100},
+		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100},
+		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true},
+		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Weight: 1},
+		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1},
+		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Weight: 50},
+		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Weight: 50},
+	}
+	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
+		t.Errorf("got  %v\nwant %v", got["llama"], want)
+	}
+	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n"} {
+		if _, err := parseStat(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q accepted", bad)
+		}
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// newDecider returns a decider with the pool llama of two replicas.
+func newDecider() (*decider.Decider, *decider.Pool) {
+	n := uint64(0)
+	d := decider.New(func() time.Duration { return 0 }, func() uint64 { n++; return n })
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Policy: decider.LeastRequests{}, Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}},
+	}}})
+	return d, d.Pools()[0]
+}
+
+func TestFeedFollowsARequest(t *testing.T) {
+	d, p := newDecider()
+	set := metrics.NewSet()
+	f := NewFeed(d, set, quiet())
+	defer f.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(l) }()
+
+	var decision decider.Decision
+	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p, Output: -1}, &decision)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(event, fields string) {
+		text := "PM1 ev=" + event + " rid=" + rid + " pool=llama srv=" + decision.Server + " " + fields
+		if _, err := fmt.Fprintf(c, "%d %s", len(text), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(what string, done func(decider.PoolStatus) bool) {
+		t.Helper()
+		for range 2000 {
+			if done(p.Status()) {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatalf("never %s: %+v", what, p.Status())
+	}
+	waiting := func(s decider.PoolStatus) int { return s.Replicas[0].Waiting + s.Replicas[1].Waiting }
+	send("conn", "")
+	send("first", "t0=1 tf=2")
+	wait("streaming", func(s decider.PoolStatus) bool { return waiting(s) == 0 && s.Reservations == 1 })
+	send("close", "st=200 ts=-- t0=1000000 tf=1200000")
+	wait("served", func(s decider.PoolStatus) bool { return s.Reservations == 0 && s.Outcomes["served"] == 1 })
+
+	var page bytes.Buffer
+	set.WritePrometheus(&page)
+	if !strings.Contains(page.String(), `pointsman_ttft_seconds_sum{pool="llama"} 0.2`) {
+		t.Errorf("no time to first token in\n%s", page.String())
+	}
+
+	// What breaks the framing costs that connection, and no other.
+	bad, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(bad, "PM1 ev=close")
+	if _, err := bad.Read(make([]byte, 1)); err == nil {
+		t.Error("broken framing was accepted")
+	}
+	bad.Close()
+	send("close", "st=200 ts=--")
+	wait("another outcome", func(s decider.PoolStatus) bool { return s.Outcomes["served"] == 2 })
+	c.Close()
+	f.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that ended in the frontend names no pool: whichever holds its
+// reservation gives it back.
+func TestFeedWithoutAPool(t *testing.T) {
+	d, p := newDecider()
+	f := NewFeed(d, metrics.NewSet(), quiet())
+	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p}, new(decider.Decision))
+	f.line([]byte("PM1 ev=close rid=" + rid + " pool=fe srv=<NOSRV> st=400 ts=CR"))
+	if s := p.Status(); s.Reservations != 0 || s.Outcomes["client_gone"] != 1 {
+		t.Errorf("%+v", s)
+	}
+	// The same before the decision: it must not book.
+	late := "00000000-0000-0000-0000-000000000001"
+	f.line([]byte("PM1 ev=close rid=" + late + " pool=fe srv=<NOSRV> st=400 ts=CR"))
+	var decision decider.Decision
+	p.Decide(&decider.Request{ID: decider.ParseID([]byte(late)), Pool: p}, &decision)
+	if decision.Why != "client_gone" || p.Status().Reservations != 0 {
+		t.Errorf("%+v", decision)
+	}
+}
+
+func TestFeedLineDoesNotAllocate(t *testing.T) {
+	d, _ := newDecider()
+	f := NewFeed(d, metrics.NewSet(), quiet())
+	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
+	f.line(line)
+	if a := testing.AllocsPerRun(1000, func() { f.line(line) }); a != 0 {
+		t.Errorf("%v allocations a line", a)
+	}
+}
+
+func BenchmarkFeedLine(b *testing.B) {
+	d, _ := newDecider()
+	f := NewFeed(d, metrics.NewSet(), quiet())
+	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
+	b.ReportAllocs()
+	for range b.N {
+		f.line(line)
+	}
+}
+
+// The runtime API goes away and comes back: the replicas keep their state
+// between, and each change is logged once.
+func TestRuntimeKeepsStateWhileTheProxyIsAway(t *testing.T) {
+	d, p := newDecider()
+	path := filepath.Join(t.TempDir(), "haproxy.sock")
+	serve := func(status string) net.Listener {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				buf := make([]byte, 64)
+				c.Read(buf)
+				fmt.Fprintf(c, "# pxname,svname,status,weight,addr,\nllama,r1,%s,1,127.0.0.1:1,\nllama,r2,UP,1,127.0.0.1:2,\n\n", status)
+				c.Close()
+			}
+		}()
+		return l
+	}
+	var log bytes.Buffer
+	rt := &Runtime{Network: "unix", Address: path, Poll: time.Millisecond, Decider: d, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	l := serve("DOWN")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { rt.Run(ctx); close(ended) }()
+	state := func(want string) {
+		t.Helper()
+		for range 3000 {
+			if p.Status().Replicas[0].State == want {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatalf("r1 is never %s", want)
+	}
+	state("down")
+	l.Close()
+	time.Sleep(20 * time.Millisecond)
+	state("down")
+	l = serve("UP")
+	state("up")
+	cancel()
+	<-ended
+	l.Close()
+	if n := strings.Count(log.String(), "does not answer"); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
+}
+
+func TestRuntimeGivesUpOnASilentProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer server.Close()
+		go io.Copy(io.Discard, server)
+		start := time.Now()
+		_, err := query(t.Context(), client)
+		if err == nil || time.Since(start) != queryTimeout {
+			t.Errorf("gave up after %v with %v", time.Since(start), err)
+		}
+	})
+}
