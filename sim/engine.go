@@ -268,13 +268,14 @@ func (e *Engine) decodeTime(n int) float64 {
 	return float64(n)*float64(e.p.Base) + e.p.ContextRead*(float64(n)*float64(e.context)+grown)
 }
 
-// cut shortens a run of decode steps to the one that is in progress at now.
+// cut shortens a run of decode steps to the one that is in progress at now. One
+// that ends just now is over, like any other that the caller has to end first.
 func (e *Engine) cut(now time.Duration) {
 	if !e.active || e.steps == 1 {
 		return
 	}
 	n := 1 + sort.Search(e.steps-1, func(i int) bool {
-		return e.start+time.Duration(e.decodeTime(i+1)) >= now
+		return e.start+time.Duration(e.decodeTime(i+1)) > now
 	})
 	e.steps, e.end = n, e.start+time.Duration(e.decodeTime(n))
 }
