@@ -2,7 +2,8 @@
 # setup.sh brings the proxies that the tests run against onto this machine:
 # HAProxy and nginx from apt, and two newer pairs from later Debian suites,
 # unpacked into a cache folder where they run through their own loader, without
-# chroot. It changes nothing when everything is there already.
+# chroot. It changes nothing when everything is there already. With the argument
+# haproxy it brings only HAProxy from apt, which is all that the demo needs.
 #
 #   trixie  HAProxy 3.0, nginx 1.26
 #   forky   HAProxy 3.2, nginx 1.30
@@ -34,11 +35,11 @@ as_root() {
 # leaves out.
 have() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
-# host_packages installs what is missing from apt, with one list refresh when
-# the first try fails.
+# host_packages PROGRAM:PACKAGE… installs what is missing from apt, with one list
+# refresh when the first try fails.
 host_packages() {
 	missing=
-	for pair in haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg; do
+	for pair in "$@"; do
 		have "${pair%%:*}" || missing="$missing ${pair#*:}"
 	done
 	[ -z "$missing" ] && return 0
@@ -104,7 +105,11 @@ unpack() {
 	as_root touch "$dir/.complete"
 }
 
-host_packages
+if [ "${1:-}" = haproxy ]; then
+	host_packages haproxy:haproxy
+	exit 0
+fi
+host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd
 for suite in $suites; do
 	unpack "$suite"
 done
