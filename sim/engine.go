@@ -136,7 +136,6 @@ type Engine struct {
 	active     bool
 	start, end time.Duration
 	steps      int
-	work       float64 // ns of prompt work
 
 	clock    int    // decode steps done, the time scale of Job.due
 	context  int    // tokens that a decode step reads

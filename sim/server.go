@@ -162,6 +162,8 @@ var routes = map[string]route{
 	"/fake/reset":          {http.MethodPost, (*Server).resetFault},
 }
 
+var tooLarge = &apiError{status: http.StatusRequestEntityTooLarge, kind: "Request Entity Too Large", message: "Request body too large"}
+
 // exchange is one request and the way to answer it.
 type exchange struct {
 	w      http.ResponseWriter
@@ -179,11 +181,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Seen-Headers", seenHeaders(r.Header))
 	digest := sha256.New()
 	var err error
+	if r.ContentLength > maxBody {
+		x.fail(tooLarge)
+		return
+	}
 	x.body, err = readBody(io.TeeReader(http.MaxBytesReader(w, r.Body, maxBody), digest), r.ContentLength)
 	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			x.fail(&apiError{status: http.StatusRequestEntityTooLarge, kind: "Request Entity Too Large", message: "Request body too large"})
+			x.fail(tooLarge)
 			return
 		}
 		x.fail(badRequest("the body ended early"))

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	conversation = "../../shared/traces/mooncake-conversation.jsonl"
-	traceBlock   = 512 // tokens behind one hash id
+	conversation      = "../../shared/traces/mooncake-conversation.jsonl"
+	conversationBlock = 512 // tokens behind one hash id
 )
 
-type traceRow struct {
+type conversationRow struct {
 	Timestamp int64    `json:"timestamp"`
 	Input     int      `json:"input_length"`
 	Output    int      `json:"output_length"`
@@ -26,9 +26,9 @@ type traceRow struct {
 	at time.Duration
 }
 
-// readTrace loads the conversation trace with the requests of each 3 s tick
+// readConversation loads the conversation trace with the requests of each 3 s tick
 // spread over it, in order of time.
-func readTrace(tb testing.TB) []traceRow {
+func readConversation(tb testing.TB) []conversationRow {
 	f, err := os.Open(conversation)
 	if os.IsNotExist(err) {
 		tb.Skip("no trace: ", conversation)
@@ -38,35 +38,35 @@ func readTrace(tb testing.TB) []traceRow {
 	}
 	defer f.Close()
 	chance := rand.New(rand.NewPCG(1, 1))
-	var rows []traceRow
+	var rows []conversationRow
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var r traceRow
+		var r conversationRow
 		if err := sonic.Unmarshal(lines.Bytes(), &r); err != nil {
 			tb.Fatal(err)
 		}
-		r.HashIDs = r.HashIDs[:r.Input/traceBlock]
+		r.HashIDs = r.HashIDs[:r.Input/conversationBlock]
 		r.at = time.Duration(float64(r.Timestamp)*1e6 + chance.Float64()*3e9)
 		rows = append(rows, r)
 	}
 	if err := lines.Err(); err != nil {
 		tb.Fatal(err)
 	}
-	slices.SortStableFunc(rows, func(a, b traceRow) int { return int(a.at - b.at) })
+	slices.SortStableFunc(rows, func(a, b conversationRow) int { return int(a.at - b.at) })
 	return rows
 }
 
-// replay sends the trace to engines in turn at rate requests/s and returns
+// replayInTurn sends the trace to engines in turn at rate requests/s and returns
 // each time to first token, sorted, in seconds, the sum of the times at which
 // each engine was done, and the hit rate.
-func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float64) (ttft []float64, busy time.Duration, hits float64) {
+func replayInTurn(tb testing.TB, rows []conversationRow, engines, cacheTokens int, rate float64) (ttft []float64, busy time.Duration, hits float64) {
 	span := rows[len(rows)-1].at - rows[0].at
 	stretch := float64(len(rows)) / rate / span.Seconds()
 	fleet := make([]*Engine, engines)
 	for i := range fleet {
 		var err error
-		if fleet[i], err = NewEngine(EngineOptions{Profile: Profile70B, BlockSize: traceBlock, CacheTokens: cacheTokens}); err != nil {
+		if fleet[i], err = NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: cacheTokens}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -111,8 +111,8 @@ func replay(tb testing.TB, rows []traceRow, engines, cacheTokens int, rate float
 
 // One cache of all requests finds what the publishers of the trace and of the
 // policy comparison found.
-func TestTraceHitRate(t *testing.T) {
-	rows := readTrace(t)
+func TestEngineTraceHitRate(t *testing.T) {
+	rows := readConversation(t)
 	for _, c := range []struct {
 		cache    int
 		min, max float64
@@ -121,7 +121,7 @@ func TestTraceHitRate(t *testing.T) {
 		{200_000_000, 0.3735 - 0.003, 0.3735 + 0.003},
 	} {
 		// One request after the other: what counts is the order alone.
-		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: traceBlock, CacheTokens: c.cache})
+		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: c.cache})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,10 +143,10 @@ func TestTraceHitRate(t *testing.T) {
 
 // Round robin over eight engines saturates where the policy comparison says,
 // and its times come out as they did there.
-func TestTraceRoundRobin(t *testing.T) {
-	rows := readTrace(t)
+func TestEngineTraceRoundRobin(t *testing.T) {
+	rows := readConversation(t)
 	const published = 4.67 // requests/s
-	_, busy, _ := replay(t, rows, 8, 500_000, 1000)
+	_, busy, _ := replayInTurn(t, rows, 8, 500_000, 1000)
 	saturation := 8 * float64(len(rows)) / busy.Seconds()
 	t.Logf("saturation %.2f requests/s", saturation)
 	if saturation < 0.9*published || saturation > 1.1*published {
@@ -154,7 +154,7 @@ func TestTraceRoundRobin(t *testing.T) {
 	}
 	for _, c := range []struct{ load, p90 float64 }{{0.85, 47.3}, {0.95, 94.0}} {
 		start := time.Now()
-		ttft, _, hits := replay(t, rows, 8, 500_000, c.load*published)
+		ttft, _, hits := replayInTurn(t, rows, 8, 500_000, c.load*published)
 		p90 := ttft[len(ttft)*9/10]
 		t.Logf("load %.2f: p90 %.1f s, hit rate %.3f, in %v", c.load, p90, hits, time.Since(start))
 		if p90 < 0.9*c.p90 || p90 > 1.1*c.p90 {
@@ -163,10 +163,10 @@ func TestTraceRoundRobin(t *testing.T) {
 	}
 }
 
-func BenchmarkTrace(b *testing.B) {
-	rows := readTrace(b)
+func BenchmarkEngineTrace(b *testing.B) {
+	rows := readConversation(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		replay(b, rows, 8, 500_000, 4)
+		replayInTurn(b, rows, 8, 500_000, 4)
 	}
 }
