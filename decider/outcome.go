@@ -46,7 +46,8 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 	if v == nil {
 		p.stats.Adopted++
 		v = p.reservations.add(id)
-		v.decided, v.at, v.lease, v.started, v.tokens = nil, now, now+p.config.Lease, false, 0
+		v.decided, v.at, v.lease, v.started = nil, now, now+p.config.Lease, false
+		v.tokens, v.input = 0, 0
 		v.request.keep(&Request{ID: id, Pool: p, Output: -1})
 		v.book(r)
 		return v

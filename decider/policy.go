@@ -1,6 +1,9 @@
 package decider
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // Policy orders the replicas of a pool for a request. A policy belongs to one
 // pool and is called with the pool locked: it may keep state of its own
@@ -43,10 +46,36 @@ type View struct {
 	Replicas []*Replica
 	// Rand is the source of chance.
 	Rand *rand.Rand
+	// Now is the time of the decision, by the pool's clock.
+	Now time.Duration
+	// BlockTokens is the number of prompt tokens in one of Request.Blocks.
+	BlockTokens int
 
+	input int       // of the request
+	depth []int32   // per replica, leading blocks of the prompt in its image
+	best  int32     // the largest of depth
 	even  bool      // all weights are equal
 	terms []float64 // per candidate, then per term
 	width int       // terms a candidate
+}
+
+// Cached is the number of the prompt's tokens that the replica at index i of
+// Replicas is believed to hold in its KV cache. It is 0 for all unless the
+// policy is a PrefixUser.
+func (v *View) Cached(i int) int {
+	if len(v.depth) == 0 {
+		return 0
+	}
+	return v.tokens(v.depth[i])
+}
+
+// BestCached is the largest Cached of all replicas, candidates or not.
+func (v *View) BestCached() int { return v.tokens(v.best) }
+
+// tokens is how many of the prompt's tokens its first blocks hold. The last
+// one is computed whatever is cached: its result is the first output token.
+func (v *View) tokens(blocks int32) int {
+	return max(0, min(int(blocks)*v.BlockTokens, v.input-1))
 }
 
 // SetTerm records what a policy computed for the candidate at position c of

@@ -22,7 +22,19 @@ type PoolConfig struct {
 	Limit     int           // most requests in flight on a replica; 0 = none
 	SlowStart time.Duration // a replica that came up takes its full share after this
 	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
+
+	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
+	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
 }
+
+// DefaultBlockTokens is how many tokens the blocks of Read hold.
+const DefaultBlockTokens = BlockBytes / bytesPerToken
+
+// DefaultCacheTokens is about what a replica holds whose model fits its
+// hardware: the space that a 70B model leaves on four accelerators of 80 GB,
+// or an 8B model on one. Half or twice as much costs some percent of the time
+// to first token.
+const DefaultCacheTokens = 500_000
 
 // DefaultLease is long enough for a long answer and short enough that a lost
 // log line does not weigh on a replica for the rest of the day.
@@ -82,6 +94,13 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
 	}
+	if c.BlockTokens == 0 {
+		c.BlockTokens = DefaultBlockTokens
+	}
+	if c.CacheTokens == 0 {
+		c.CacheTokens = DefaultCacheTokens
+	}
+	p.view.BlockTokens = c.BlockTokens
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
 	if !same {
@@ -116,6 +135,7 @@ func (p *Pool) configure(c PoolConfig) {
 		if rc.Weight > 0 {
 			r.weight = rc.Weight
 		}
+		r.cacheTokens = rc.CacheTokens
 		keep, seen[rc.Name] = append(keep, r), true
 	}
 	if c.Discover {
@@ -138,6 +158,9 @@ func (p *Pool) setReplicas(list []*Replica) {
 	for i, r := range list {
 		r.index = i
 		p.byName[r.name] = r
+		if r.cacheTokens == 0 {
+			r.cacheTokens = p.config.CacheTokens
+		}
 	}
 	p.replicas = list
 	p.view.Replicas, p.view.even = list, true
@@ -209,6 +232,7 @@ func (p *Pool) noneOpen() string {
 // rank fills p.order with the policy's order and fallbacks, best first.
 func (p *Pool) rank(r *Request, now time.Duration) {
 	v := &p.view
+	v.Now, v.input = now, r.Input
 	v.Candidates = p.candidates(r, now)
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {

@@ -21,6 +21,10 @@ type Replica struct {
 	inFlight int // reservations
 	waiting  int // of these, before their first byte
 	tokens   int // prompt and expected output tokens of the reservations
+	input    int // of these, prompt tokens
+
+	cacheTokens int     // size of its KV cache
+	signals     Signals // what the engine last said
 
 	failures  int           // consecutive ones
 	coolUntil time.Duration // not chosen before, unless nothing else is left
@@ -36,6 +40,28 @@ type ReplicaConfig struct {
 	Zone, Node    string
 	Weight        int // 0 = 1
 	Limit         int // 0 = the pool's
+	CacheTokens   int // 0 = the pool's
+}
+
+// Signals are what an engine says of itself. Policies must do without: most
+// replicas are never asked.
+type Signals struct {
+	Waiting, Running int           // requests
+	KVUsage          float64       // used share of the KV cache, 0 to 1
+	Throughput       float64       // requests finished a second
+	At               time.Duration // when it was said, by the pool's clock
+	Known            bool          // it was said at all
+}
+
+// Signal tells what the replica of that name said of itself. A name that is
+// not in the pool is ignored.
+func (p *Pool) Signal(replica string, s Signals) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.byName[replica]; r != nil {
+		s.Known = true
+		r.signals = s
+	}
 }
 
 // Name is the replica's name: HAProxy's server, or nginx's upstream server.
@@ -46,6 +72,25 @@ func (r *Replica) InFlight() int { return r.inFlight }
 
 // Waiting is the number of those whose first byte has not come.
 func (r *Replica) Waiting() int { return r.waiting }
+
+// Tokens is the number of prompt and, where asked for, output tokens of the
+// requests reserved on the replica.
+func (r *Replica) Tokens() int { return r.tokens }
+
+// InputTokens is the number of prompt tokens among Tokens.
+func (r *Replica) InputTokens() int { return r.input }
+
+// CacheTokens is the size of the replica's KV cache, as far as known.
+func (r *Replica) CacheTokens() int { return r.cacheTokens }
+
+// Signals is what the replica's engine last said; check Known and At.
+func (r *Replica) Signals() Signals { return r.signals }
+
+// Zone is where the replica runs, as configured; "" is unknown.
+func (r *Replica) Zone() string { return r.zone }
+
+// Node is the machine it runs on, as configured; "" is unknown.
+func (r *Replica) Node() string { return r.node }
 
 // Weight is the replica's relative share, at least 1 for a candidate.
 func (r *Replica) Weight() int { return r.weight }

@@ -11,7 +11,8 @@ type reservation struct {
 	decided    *Replica // nil when the proxy went ahead without a decision
 	lease      time.Duration
 	at         time.Duration
-	tokens     int
+	tokens     int  // prompt and expected output
+	input      int  // of these, prompt
 	started    bool // the first byte has come
 	request    Request
 	next, prev int32
@@ -104,6 +105,7 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 	v.lease = now + p.config.Lease
 	v.started = false
 	v.tokens = r.Input + max(r.Output, 0)
+	v.input = r.Input
 	v.request.keep(r)
 	v.book(replica)
 }
@@ -120,6 +122,7 @@ func (v *reservation) book(replica *Replica) {
 	v.replica = replica
 	replica.inFlight++
 	replica.tokens += v.tokens
+	replica.input += v.input
 	if !v.started {
 		replica.waiting++
 	}
@@ -129,6 +132,7 @@ func (v *reservation) book(replica *Replica) {
 func (v *reservation) unbook() {
 	v.replica.inFlight--
 	v.replica.tokens -= v.tokens
+	v.replica.input -= v.input
 	if !v.started {
 		v.replica.waiting--
 	}
