@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -8,9 +9,14 @@ import (
 )
 
 // chatBody returns a chat request of about size bytes as the official Python
-// client writes it: messages first, prose and code with a line feed every 60 to
-// 100 bytes and quotes in between, then model, sampling and one tool.
-func chatBody(size int) []byte {
+// client writes it: messages first, then model, sampling and one tool. The text
+// is prose, with a line feed every 80 to 120 bytes and a quoted word in 80; with
+// code it has a line feed every 20 to 60 bytes and a quoted word in 10.
+func chatBody(size int, code bool) []byte {
+	line, spread, quoted := 80, 40, 80
+	if code {
+		line, quoted = 20, 10
+	}
 	rng := rand.New(rand.NewPCG(1, uint64(size)))
 	words := []string{"the", "request", "goes", "to", "a", "replica", "whose", "cache", "already",
 		"holds", "its", "prefix", "return", "x", "for", "range", "über", "func", "that"}
@@ -32,15 +38,15 @@ func chatBody(size int) []byte {
 		}
 		fmt.Fprintf(&b, `{"role": "%s", "content": "`, role)
 		end := min(b.Len()+perTurn, size-len(tail)-4)
-		for line := 0; b.Len() < end; {
+		for column := 0; b.Len() < end; {
 			w := words[rng.IntN(len(words))]
-			if rng.IntN(40) == 0 {
+			if rng.IntN(quoted) == 0 {
 				w = `\"` + w + `\"`
 			}
 			b.WriteString(w)
-			if line += len(w) + 1; line > 60+rng.IntN(40) {
+			if column += len(w) + 1; column > line+rng.IntN(spread) {
 				b.WriteString(`\n`)
-				line = 0
+				column = 0
 			} else {
 				b.WriteByte(' ')
 			}
@@ -59,7 +65,7 @@ var benchSizes = []struct {
 func BenchmarkScan(b *testing.B) {
 	for _, s := range benchSizes {
 		b.Run(s.name, func(b *testing.B) {
-			data := chatBody(s.size)
+			data := chatBody(s.size, false)
 			var body Body
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
@@ -75,20 +81,23 @@ func BenchmarkScan(b *testing.B) {
 
 func BenchmarkScanAndHash(b *testing.B) {
 	for _, s := range benchSizes {
-		b.Run(s.name, func(b *testing.B) {
-			data := chatBody(s.size)
-			var body Body
-			var blocks []uint64
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				body.Scan(data, ChatCompletions, 2<<20)
-				blocks = body.Blocks(blocks[:0], Seed(body.Model, nil, body.CacheSalt), 1024)
-			}
-			if len(blocks) != body.TextBytes/1024 && len(blocks) != body.TextBytes/1024+1 {
-				b.Fatal("blocks:", len(blocks), "of", body.TextBytes, "bytes")
-			}
-		})
+		b.Run(s.name, func(b *testing.B) { benchScanAndHash(b, chatBody(s.size, false)) })
+	}
+	b.Run("128KiB-code", func(b *testing.B) { benchScanAndHash(b, chatBody(128<<10, true)) })
+}
+
+func benchScanAndHash(b *testing.B, data []byte) {
+	var body Body
+	var blocks []uint64
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		body.Scan(data, ChatCompletions, 2<<20)
+		blocks = body.Blocks(blocks[:0], Seed(body.Model, nil, body.CacheSalt), 1024)
+	}
+	b.ReportMetric(float64(len(data))/float64(bytes.Count(data, []byte{'\\'})), "B/escape")
+	if !body.Complete || len(blocks) < body.TextBytes/1024 {
+		b.Fatal("blocks:", len(blocks), "of", body.TextBytes, "bytes")
 	}
 }
 

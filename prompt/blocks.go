@@ -24,12 +24,8 @@ func (b *Body) Blocks(dst []uint64, seed uint64, blockBytes int) []uint64 {
 		}
 		for i := group.from; i < group.hold; i++ {
 			s := &b.spans[i]
-			from := b.data
-			if s.arena {
-				from = b.arena
-			}
 			dst, room = b.hash(dst, room, blockBytes, b.separator(s.tag))
-			dst, room = b.hash(dst, room, blockBytes, from[s.off:s.off+s.n])
+			dst, room = b.hash(dst, room, blockBytes, b.bytes(s))
 		}
 		if group.cut {
 			break // what the stream has next is behind the cut

@@ -16,7 +16,7 @@ func TestEqualPrompts(t *testing.T) {
 		a, b string
 	}{
 		{ChatCompletions, `{"messages":[{"role":"user","content":"A/b\n"}],"model":"m"}`,
-			"\t{ \"model\" : \"x\", \"messages\" : [ { \"content\" : \"\\u0041\\/b\\u000A\",\r\n \"role\" : \"\\u0075ser\" } ] }"},
+			"\t{ \"model\" : \"x\", \"messages\" : [ { \"content\" : \"\\u0041\\u002Fb\\u000A\",\r\n \"role\" : \"\\u0075ser\" } ] }"},
 		{ChatCompletions, `{"messages":[{"role":"user","content":"a"}]}`,
 			`{"messages":[{"role":"user","content":[{"cache_control":{"type":"ephemeral"},"type":"text","text":"a"}]}]}`},
 		{ChatCompletions, `{"messages":[{"role":"assistant","content":"a","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}]}`,

@@ -27,8 +27,9 @@ type Body struct {
 	// Priority is the request's own; it counts only with HasPriority.
 	Priority    int
 	HasPriority bool
-	// TextBytes counts the unescaped bytes of prompt text seen: roles, content,
-	// names, arguments and tool definitions, without separators.
+	// TextBytes counts the bytes of prompt text seen: roles, content, names,
+	// arguments and tool definitions, without separators. An escaped character
+	// counts one byte; backslashes count none.
 	TextBytes int
 	// TokenIDs counts the prompt's token ids seen.
 	TokenIDs int

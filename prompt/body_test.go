@@ -133,7 +133,7 @@ func TestReuse(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	bodies := [][]byte{
-		chatBody(1 << 10), chatBody(64 << 10), chatBody(64 << 10)[:40<<10],
+		chatBody(1<<10, false), chatBody(64<<10, false), chatBody(64<<10, false)[:40<<10],
 		[]byte(`{"\u006dodel":"\u0061","messages":[{"content":[{"type":"text","text":"\n"},{"image_url":{"url":"x"}}],"role":"user"}]}`),
 		[]byte(`{"prompt":[[1,2,3],[4]],"messages":[}]`),
 	}

@@ -11,7 +11,9 @@
 // then system or instructions, then messages, prompt or input, then documents.
 // A client that writes tools after messages keeps its prefix by that.
 //
-// Every piece of text starts with the byte 0xFF and a byte for its kind (role,
+// Text is in the stream as JSON writes it at its shortest: a line feed is \n, a
+// quote is \", other characters are themselves. Most bodies are written so, and
+// are hashed where they lie. Every piece of text starts with the byte 0xFF and a byte for its kind (role,
 // text, reasoning, name, arguments, media …). 0xFF does not occur in UTF-8, so
 // no text can pass for a separator; a body that is not UTF-8 can, and engines
 // refuse it.
@@ -24,9 +26,9 @@
 // prompt and an array of one.
 //
 // Not made equal, for the sake of speed: tool definitions and a tool call's
-// arguments given as an object are taken byte for byte; the digest of an image
-// or a recording is of its JSON spelling (\/ and / differ); empty text and
-// absent text. Not in the stream: settings of a chat template, audio by id,
+// arguments given as an object are taken byte for byte, and the digest of an
+// image or a recording is of its JSON spelling; \/ and / differ; empty text and
+// absent text differ. Not in the stream: settings of a chat template, audio by id,
 // and content nested deeper than a part of a tool's result.
 //
 // # Cut bodies

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/bytedance/sonic/ast"
 	"github.com/cespare/xxhash/v2"
@@ -62,6 +63,16 @@ func str(n ast.Node) string {
 	var s string
 	must(json.Unmarshal([]byte(raw(n)), &s))
 	return s
+}
+
+// short returns the text of a string as JSON writes it at its shortest. A slash
+// that is escaped stays so.
+func short(n ast.Node) string {
+	const slash = "\ue000"
+	pairs := strings.NewReplacer(`\\`, `\\`, `\/`, slash)
+	var s string
+	must(json.Unmarshal([]byte(pairs.Replace(raw(n))), &s))
+	return strings.NewReplacer(`"`, `\"`, `\`, `\\`, "\b", `\b`, "\f", `\f`, "\n", `\n`, "\r", `\r`, "\t", `\t`, slash, `\/`).Replace(s)
 }
 
 func wantString(n ast.Node) []byte {
@@ -147,7 +158,7 @@ type piece struct {
 
 func (p *piece) put(tag byte, s string) {
 	p.bytes = append(append(p.bytes, 0xFF, tag), s...)
-	p.text += len(s)
+	p.text += len(s) - strings.Count(s, `\`)
 }
 
 func (p *piece) join(q piece) {
@@ -199,7 +210,7 @@ func partOf(e Endpoint, m entry) (groupKey, piece) {
 func wantTexts(v ast.Node, depth int) (p piece) {
 	switch v.TypeSafe() {
 	case ast.V_STRING:
-		return one('T', str(v))
+		return one('T', short(v))
 	case ast.V_OBJECT:
 		return wantItem(v, 1, false)
 	case ast.V_ARRAY:
@@ -233,7 +244,7 @@ func wantMessages(v ast.Node, e Endpoint) (p piece) {
 	case ast.V_STRING:
 		if e == Responses {
 			p = one('R', "user")
-			p.put('T', str(v))
+			p.put('T', short(v))
 			p.messages = 1
 		}
 	case ast.V_ARRAY:
@@ -250,7 +261,7 @@ func wantMessages(v ast.Node, e Endpoint) (p piece) {
 func wantContent(v ast.Node, depth int) (p piece) {
 	switch v.TypeSafe() {
 	case ast.V_STRING:
-		return one('T', str(v))
+		return one('T', short(v))
 	case ast.V_OBJECT:
 		return wantItem(v, depth, false)
 	case ast.V_ARRAY:
@@ -279,7 +290,7 @@ func wantItem(v ast.Node, depth int, message bool) piece {
 	for _, m := range entries(v) {
 		text := func(tag byte) (p piece) {
 			if m.value.TypeSafe() == ast.V_STRING {
-				p = one(tag, str(m.value))
+				p = one(tag, short(m.value))
 			}
 			return p
 		}

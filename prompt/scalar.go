@@ -104,7 +104,7 @@ func (b *Body) plain(token []byte) []byte {
 		return token[1:end:end]
 	}
 	start := len(b.arena)
-	b.arena, _ = unescape(b.arena, token[1:])
+	b.arena, _ = unescape(b.arena, token[1:], false)
 	return b.arena[start:len(b.arena):len(b.arena)]
 }
 

@@ -105,15 +105,6 @@ func stringStart(p []byte) int {
 	}
 }
 
-// slashes counts the backslashes that end p.
-func slashes(p []byte) int {
-	n := 0
-	for n < len(p) && p[len(p)-1-n] == '\\' {
-		n++
-	}
-	return n
-}
-
 // isLiteral tells a byte of a number, true, false or null.
 func isLiteral(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'

@@ -2,6 +2,8 @@ package prompt
 
 import "bytes"
 
+var backslash = []byte{'\\'}
+
 // A span is one piece of the canonical stream: a separator with its tag and
 // then n bytes of data or arena.
 type span struct {
@@ -132,10 +134,19 @@ func (b *Body) sum() {
 			case tagIDs:
 				b.TokenIDs += int(s.n-2) / 4
 			default:
-				b.TextBytes += int(s.n)
+				p := b.bytes(s)
+				b.TextBytes += len(p) - bytes.Count(p, backslash)
 			}
 		}
 	}
+}
+
+// bytes returns what s stands for.
+func (b *Body) bytes(s *span) []byte {
+	if s.arena {
+		return b.arena[s.off : s.off+s.n]
+	}
+	return b.data[s.off : s.off+s.n]
 }
 
 // add records a span; if there are too many it says so and b is full.
@@ -168,32 +179,20 @@ func (b *Body) skip(i int) int { return b.checked(skipValue(b.data, i)) }
 
 // text records the string at i. A cut one counts up to the cut.
 func (b *Body) text(i int, tag byte) int {
-	i++
-	s := span{off: int32(i), tag: tag}
-	end := shortEnd(b.data, i)
+	end := stringEnd(b.data, i)
+	raw := b.data[i+1:]
 	if end >= 0 {
-		s.n = int32(end - 1 - i)
-	} else {
-		raw, closed := b.data[i:], false
-		if n := bytes.IndexByte(raw, '"'); n >= 0 {
-			raw, closed = raw[:n], true
-		}
-		switch slash := bytes.IndexByte(raw, '\\'); {
-		case slash >= 0:
-			s.off, s.arena = int32(len(b.arena)), true
-			b.arena = append(b.arena, raw[:slash]...)
-			b.arena, end = unescape(b.arena, b.data[i+slash:])
-			if end >= 0 {
-				end += i + slash
-			}
-			s.n = int32(len(b.arena)) - s.off
-		case closed:
-			end = i + len(raw) + 1
-			s.n = int32(len(raw))
-		default:
-			s.n = int32(len(trimRune(raw)))
-		}
+		raw = b.data[i+1 : end-1]
 	}
+	s := span{off: int32(i + 1), tag: tag}
+	if slash := bytes.IndexByte(raw, '\\'); slash >= 0 && hasLong(raw[slash:]) {
+		s.off, s.arena = int32(len(b.arena)), true
+		b.arena, _ = unescape(b.arena, b.data[i+1:], true)
+		raw = b.arena[s.off:]
+	} else if end < 0 {
+		raw = trimCut(raw)
+	}
+	s.n = int32(len(raw))
 	if !b.add(s) {
 		return -1
 	}
