@@ -10,7 +10,9 @@ type span struct {
 	off, n int32
 	media  int32 // estimated prompt tokens of an image or a recording
 	tag    byte
-	arena  bool
+	arena  bool // the bytes are in the arena, not in data
+	// escaped says that there may be backslashes among the bytes.
+	escaped bool
 }
 
 const (
@@ -134,8 +136,10 @@ func (b *Body) sum() {
 			case tagIDs:
 				b.TokenIDs += int(s.n-2) / 4
 			default:
-				p := b.bytes(s)
-				b.TextBytes += len(p) - bytes.Count(p, backslash)
+				b.TextBytes += int(s.n)
+				if s.escaped {
+					b.TextBytes -= bytes.Count(b.bytes(s), backslash)
+				}
 			}
 		}
 	}
@@ -179,13 +183,21 @@ func (b *Body) skip(i int) int { return b.checked(skipValue(b.data, i)) }
 
 // text records the string at i. A cut one counts up to the cut.
 func (b *Body) text(i int, tag byte) int {
+	s := span{off: int32(i + 1), tag: tag}
+	if end := shortEnd(b.data, i+1); end >= 0 {
+		if s.n = int32(end-1) - s.off; !b.add(s) {
+			return -1
+		}
+		return end
+	}
 	end := stringEnd(b.data, i)
 	raw := b.data[i+1:]
 	if end >= 0 {
 		raw = b.data[i+1 : end-1]
 	}
-	s := span{off: int32(i + 1), tag: tag}
-	if slash := bytes.IndexByte(raw, '\\'); slash >= 0 && hasLong(raw[slash:]) {
+	slash := bytes.IndexByte(raw, '\\')
+	s.escaped = slash >= 0
+	if s.escaped && hasLong(raw[slash:]) {
 		s.off, s.arena = int32(len(b.arena)), true
 		b.arena, _ = unescape(b.arena, b.data[i+1:], true)
 		raw = b.arena[s.off:]
@@ -213,7 +225,7 @@ func (b *Body) raw(i int, tag byte) int {
 	if end < 0 {
 		n = len(b.data) - i
 	}
-	if !b.add(span{off: int32(i), n: int32(n), tag: tag}) {
+	if !b.add(span{off: int32(i), n: int32(n), tag: tag, escaped: true}) {
 		return -1
 	}
 	return b.checked(end)
