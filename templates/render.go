@@ -18,6 +18,9 @@ const newFrontend = "pointsman"
 // HAProxy's usual format with a URI of up to 1024 bytes.
 const lineLen = 4096
 
+// httpLog is what "option httplog" stands for.
+const httpLog = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r"
+
 //go:embed *.tmpl
 var texts embed.FS
 
@@ -28,6 +31,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"newFrontend": func() string { return newFrontend },
 	"lineLen":     func() int { return lineLen },
 	"feed":        feedFormat,
+	"httplog":     func() string { return httpLog },
 	"refusal":     refusal,
 	"dur":         duration,
 	"word":        word,
