@@ -169,8 +169,11 @@ func (g guard) Read(p []byte) (int, error) {
 
 // Write sends one frame; the library never writes less.
 func (g guard) Write(b []byte) (int, error) {
-	if frame.Type(b[prefixLen]) == frame.TypeAgentAck {
+	switch frame.Type(b[prefixLen]) {
+	case frame.TypeAgentAck:
 		return len(b), g.writeAck(b)
+	case frame.TypeAgentHello:
+		return len(b), g.write(withoutAsync(b), g.srv.writeTimeout())
 	}
 	return len(b), g.write(b, g.srv.writeTimeout())
 }

@@ -1,6 +1,7 @@
 package spoa
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -272,6 +273,21 @@ func lowerMaxFrame(dst, b []byte, h helloArgs, size int) []byte {
 	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
 	return dst
 }
+
+// withoutAsync returns AGENT-HELLO b without the capability "async", which the
+// library always claims. Our ACKs use the connection of their message anyway,
+// and with it HAProxy 2.6 does not fail the messages of a connection that ends,
+// but lets each wait for all of `timeout processing`.
+func withoutAsync(b []byte) []byte {
+	b = bytes.Replace(b, asyncToo, pipeliningOnly, 1)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-prefixLen))
+	return b
+}
+
+var (
+	asyncToo       = []byte("\x08\x10pipelining,async")
+	pipeliningOnly = []byte("\x08\x0apipelining")
+)
 
 // refusalOf returns the refusal in err, nil if it holds none.
 func refusalOf(err error) *refusal {

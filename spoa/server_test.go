@@ -45,7 +45,7 @@ func TestHello(t *testing.T) {
 	c := r.dial(t)
 	a, err := c.greet(16380)
 	must(t, err)
-	if a.vars["version"] != "2.0" || a.vars["max-frame-size"] != int64(16380) {
+	if a.vars["version"] != "2.0" || a.vars["capabilities"] != "pipelining" || a.vars["max-frame-size"] != int64(16380) {
 		t.Errorf("answer %v", a.vars)
 	}
 	_, err = c.Write(disconnectFrame)
