@@ -1,0 +1,112 @@
+package house
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// build builds the binary once for a test.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "pointsman")
+	cmd := exec.Command("go", "build", "-o", bin, "./cmd/pointsman")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
+}
+
+// fences returns the fenced blocks of a language in a Markdown file.
+func fences(t *testing.T, path, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllSubmatch(text, -1) {
+		out = append(out, string(m[1]))
+	}
+	return out
+}
+
+// The README's configuration is accepted, and its commands exist with the
+// flags that it gives them.
+func TestReadmeHolds(t *testing.T) {
+	readme := filepath.Join(root, "README.md")
+	bin := build(t)
+	blocks := fences(t, readme, "yaml")
+	if len(blocks) == 0 {
+		t.Fatal("no configuration in the README")
+	}
+	conf := filepath.Join(t.TempDir(), "pointsman.yaml")
+	for _, b := range blocks {
+		if err := os.WriteFile(conf, []byte(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(bin, "render", "haproxy", "--attach", "--version", "3.2", "--config", conf).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s\n%s", err, b, out)
+		}
+	}
+	for _, block := range fences(t, readme, "sh") {
+		for line := range strings.Lines(block) {
+			line, _, _ = strings.Cut(line, "#")
+			for command := range strings.SplitSeq(line, "&&") {
+				words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(command), "sudo "))
+				if len(words) < 2 {
+					continue
+				}
+				switch words[0] {
+				case "make":
+					if out, err := makeDry(words[1]); err != nil {
+						t.Errorf("make %s: %v\n%s", words[1], err, out)
+					}
+				case "pointsman":
+					help, err := exec.Command(bin, words[1], "--help").CombinedOutput()
+					if err != nil {
+						t.Errorf("pointsman %s: %v", words[1], err)
+					}
+					for _, w := range words[2:] {
+						if strings.HasPrefix(w, "--") && !strings.Contains(string(help), w) {
+							t.Errorf("pointsman %s has no %s", words[1], w)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func makeDry(target string) ([]byte, error) {
+	cmd := exec.Command("make", "-n", target)
+	cmd.Dir = root
+	return cmd.CombinedOutput()
+}
+
+// Relative links in the documentation lead somewhere.
+func TestLinksLead(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, _ := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
+	pages = append(append(pages, more...), filepath.Join(root, "README.md"))
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(m[1]))); err != nil {
+				t.Errorf("%s: %s leads nowhere", page, m[1])
+			}
+		}
+	}
+}
