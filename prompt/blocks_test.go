@@ -108,6 +108,25 @@ func TestConversationGrows(t *testing.T) {
 	}
 }
 
+// TestCutTools cuts a body in the tools behind its messages. The stream starts
+// with tools, so it must not go on with messages.
+func TestCutTools(t *testing.T) {
+	head := `{"messages":[{"role":"user","content":"hello"}],"tools":[`
+	doc := head + `{"type":"function","function":{"name":"f"}}],"model":"m"}`
+	whole := blocks(scan(doc, ChatCompletions))
+	last := 0
+	for cut := len(head); cut < len(doc); cut++ {
+		hs := blocks(scan(doc[:cut], ChatCompletions))
+		if len(hs) < last || len(hs) > len(whole) || !slices.Equal(hs, whole[:len(hs)]) {
+			t.Errorf("no prefix: %s", doc[:cut])
+		}
+		last = len(hs)
+	}
+	if last != len(whole) {
+		t.Errorf("%d of %d bytes at the end", last, len(whole))
+	}
+}
+
 // TestBlockSizes checks that only full blocks are hashed and that each size
 // hashes the same stream.
 func TestBlockSizes(t *testing.T) {

@@ -49,7 +49,7 @@ func TestHeadAndTail(t *testing.T) {
 func TestTailRefuses(t *testing.T) {
 	for _, tail := range []string{
 		``, `}`, `"}`, `""}`, `:1}`, `"n":7}`, `,"n":7`, `,"n":7}x`, `,"n":}`, `,"n" 7}`, `,n":7}`, `,"n":tru}`, `,"n":7e}`,
-		`,"n":{"a":7}}`, `,"n":[7]}`, `x"n":7}`, `,\"n":7}`, `,"n":"7\"}`, `\","n":"}`, `,"n":7]`, "\x1f\x8b", `,"x":-,"n":7,"y":-}`,
+		`,"n":{"a":7}}`, `,"n":[7]}`, `x"n":7}`, `,\"n":7}`, `,"n":"7\"}`, `\","n":"}`, `,"n":7]`, "\x1f\x8b", `,"x":-,"n":7,"y":-}`, `,"n":7,"x\\"y":1}`, `,"n":7,"x":"\\"y"}`,
 	} {
 		b := scan(`{"messages":[`, ChatCompletions)
 		b.ScanTail([]byte(tail))
