@@ -416,6 +416,24 @@ func TestEngineCancel(t *testing.T) {
 	}
 }
 
+// When the head of the queue is cancelled, the next job does not wait for
+// memory that only the head needed.
+func TestEngineCancelUnblocks(t *testing.T) {
+	e := newTestEngine(t, EngineOptions{Profile: small, BlockSize: 400, CacheTokens: 800})
+	long, head, next := &Job{Input: 1, Output: 300}, &Job{Input: 500, Output: 1}, &Job{Input: 1, Output: 1}
+	for _, j := range []*Job{long, head, next} {
+		if err := e.Submit(0, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end, _ := e.Next()
+	e.Step(end) // the first token of long; head does not fit
+	e.Cancel(end, head)
+	if events := finish(e); len(events) != 3 || events[1].Job != next || events[2].Job != long {
+		t.Errorf("events %v", events)
+	}
+}
+
 func TestProfiles(t *testing.T) {
 	for name := range profiles {
 		p, err := ProfileByName(name)

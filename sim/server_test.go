@@ -754,6 +754,19 @@ func TestStreamIsLive(t *testing.T) {
 	}
 }
 
+// The headers of a stream do not wait for its first token.
+func TestStreamHeadersGoFirst(t *testing.T) {
+	r := start(t, ServerOptions{Speed: 1, Profile: Profile{Name: "stuck", PrefillRate: 1, Chunk: 1024, Base: time.Hour, AttentionDepth: 1e9, MaxRunning: 4}})
+	resp, err := r.send(t.Context(), "POST", "/v1/chat/completions", `{"stream":true,`+hello+`}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 || resp.Header.Get("X-Engine") != "r1" {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+}
+
 func TestManySmallRequests(t *testing.T) {
 	r := start(t, ServerOptions{})
 	const clients, each = 8, 100
