@@ -122,8 +122,8 @@ type Engine struct {
 	blockSize int
 	eachToken bool
 
-	cache    cache
-	waiting  jobQueue
+	cache    *cache
+	waiting  *jobQueue
 	running  []*Job     // all admitted, in no order
 	prefills []*Job     // those in prefill, oldest first
 	decodes  decodeHeap // those in decode
@@ -140,7 +140,8 @@ type Engine struct {
 	clock    int    // decode steps done, the time scale of Job.due
 	context  int    // tokens that a decode step reads
 	admitted uint64 // jobs admitted so far
-	blocked  uint64 // cache.changes+1 when the head of the queue did not fit
+	blocked  *Job   // the head of the queue when it did not fit
+	changes  uint64 // cache.changes then
 	stats    Stats
 }
 
@@ -156,7 +157,10 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 	if n >= math.MaxInt32 {
 		return nil, fmt.Errorf("sim: a cache of %d blocks, want less than %d", n, math.MaxInt32)
 	}
-	return &Engine{p: o.Profile, blockSize: o.BlockSize, eachToken: o.EachToken, cache: newCache(n)}, nil
+	return &Engine{
+		p: o.Profile, blockSize: o.BlockSize, eachToken: o.EachToken,
+		cache: newCache(n), waiting: new(jobQueue),
+	}, nil
 }
 
 // Submit queues a job at time now. It fails with ErrTooLarge, and for a job
@@ -170,12 +174,17 @@ func (e *Engine) Submit(now time.Duration, j *Job) error {
 	}
 	j.state = jobWaiting
 	e.waiting.pushBack(j)
+	e.wake(now)
+	return nil
+}
+
+// wake has the engine look at its queue at the next step, at once when idle.
+func (e *Engine) wake(now time.Duration) {
 	if e.active {
 		e.cut(now)
 	} else {
 		e.schedule(now)
 	}
-	return nil
 }
 
 // Cancel ends a job at time now; no event about it follows. A running job
@@ -187,7 +196,7 @@ func (e *Engine) Cancel(now time.Duration, j *Job) {
 		e.waiting.remove(j)
 		j.state = jobEnded
 		e.stats.Cancelled++
-		e.blocked = 0
+		e.blocked = nil
 		e.cut(now)
 	case (j.state == jobPrefill || j.state == jobDecode) && !j.cancelled:
 		j.cancelled = true

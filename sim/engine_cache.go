@@ -21,8 +21,8 @@ type kvBlock struct {
 	keyed      bool
 }
 
-func newCache(n int) cache {
-	c := cache{blocks: make([]kvBlock, n+1), table: make(map[uint64]int32), free: n}
+func newCache(n int) *cache {
+	c := &cache{blocks: make([]kvBlock, n+1), table: make(map[uint64]int32), free: n}
 	for i := range c.blocks {
 		c.blocks[i].prev, c.blocks[i].next = int32(i)-1, int32(i)+1
 	}

@@ -178,7 +178,7 @@ func (e *Engine) preempt() {
 // admit moves the head of the queue to prefill, if there is one, a sequence
 // slot is free, and all blocks of its prompt fit.
 func (e *Engine) admit() bool {
-	if e.waiting.len() == 0 || len(e.running) >= e.p.MaxRunning || e.blocked == e.cache.changes+1 {
+	if e.waiting.len() == 0 || len(e.running) >= e.p.MaxRunning || e.blocked == e.waiting.front() && e.changes == e.cache.changes {
 		return false
 	}
 	j := e.waiting.front()
@@ -188,10 +188,10 @@ func (e *Engine) admit() bool {
 	hits, free := e.cache.chain(j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)])
 	need := e.blocksFor(target)
 	if need-hits+free > e.cache.free {
-		e.blocked = e.cache.changes + 1
+		e.blocked, e.changes = j, e.cache.changes
 		return false
 	}
-	e.blocked = 0
+	e.blocked = nil
 	e.waiting.popFront()
 	if n := len(e.spare); n > 0 {
 		j.blocks, e.spare = e.spare[n-1], e.spare[:n-1]

@@ -39,7 +39,7 @@ func finish(e *Engine) (events []Event) {
 
 // check compares all that an engine counts incrementally with a fresh count.
 func check(t *rapid.T, e *Engine) {
-	c := &e.cache
+	c := e.cache
 	refs := make([]int32, len(c.blocks))
 	context, decodes := 0, 0
 	for i, j := range e.running {

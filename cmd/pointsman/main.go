@@ -14,14 +14,15 @@ import (
 var version = "dev"
 
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Run the agent."`
-	Check   checkCmd   `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
-	Render  renderCmd  `cmd:"" help:"Print what to install or paste: haproxy, systemd."`
-	Explain explainCmd `cmd:"" help:"Ask a running agent why a body would go where."`
-	Status  statusCmd  `cmd:"" help:"Show the pools and replicas of a running agent."`
-	Engine  engineCmd  `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
-	Demo    demoCmd    `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, tell what happened."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve    serveCmd    `cmd:"" help:"Run the agent."`
+	Check    checkCmd    `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
+	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, systemd."`
+	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
+	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
+	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
+	Demo     demoCmd     `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, tell what happened."`
+	Simulate simulateCmd `cmd:"" help:"Replay a trace through policies and tell how each would do."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 type versionCmd struct{}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bytedance/sonic"
+
+	"pointsman/sim"
+)
+
+type simulateCmd struct {
+	Trace       string   `required:"" help:"Requests to replay: a file of JSON lines, Mooncake's lengths and block ids or real requests."`
+	Replicas    int      `default:"8" help:"Replicas (${default})."`
+	CacheTokens int      `default:"500000" help:"KV cache of a replica in tokens (${default})."`
+	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or numbers of your own as in 70b:prefill_rate=8000,chunk=2048 (${default})."`
+	Load        float64  `default:"0.85" help:"Rate in multiples of the one at which round robin saturates this setup (${default})."`
+	Rate        float64  `help:"Rate in requests/s, in place of --load."`
+	Policy      []string `default:"least_requests" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. shared_cache is the bound: one cache and one queue (${default})."`
+	Seed        uint64   `default:"1" help:"First seed (${default})."`
+	Seeds       int      `default:"1" help:"Runs of each policy with as many seeds; figures are their means (${default})."`
+	JSON        bool     `help:"Print one JSON object a policy, one a line."`
+
+	FeedbackDelay time.Duration `help:"How late the agent hears of first tokens and ends."`
+	NoFirstToken  bool          `help:"The agent hears of a request's first token only at its end."`
+	Poll          time.Duration `help:"Learn first tokens from the engines' counters, looking at them this often."`
+	VisibleChars  int           `help:"The agent sees this many characters of a request, and knows its length. 0 = all."`
+	Agents        int           `default:"1" help:"Agents that decide in turn and share nothing (${default})."`
+	SpeedMix      []float64     `help:"Speeds of the replicas in multiples of the profile's, in turn: 1,0.5 makes every other one half as fast."`
+	Fail          []string      `help:"A replica that dies, as 60s@3: that long after the first request, replicas counted from 0."`
+	MirrorScale   float64       `default:"1" help:"Cache size told to the agent, in multiples of the real one (${default})."`
+	TokenNoise    float64       `help:"Greatest relative error of the agent's token counts, as 0.2."`
+}
+
+// simulated is the object that --json prints for a policy; times in seconds.
+type simulated struct {
+	Policy  string  `json:"policy"`
+	HitRate float64 `json:"hit_rate"`
+	TTFT    struct {
+		Mean float64 `json:"mean"`
+		P50  float64 `json:"p50"`
+		P90  float64 `json:"p90"`
+		P99  float64 `json:"p99"`
+	} `json:"ttft_s"`
+	E2E struct {
+		P99 float64 `json:"p99"`
+	} `json:"e2e_s"`
+	Good      float64 `json:"good"`
+	Imbalance float64 `json:"imbalance"`
+	Failed    float64 `json:"failed,omitempty"`
+	Refused   float64 `json:"refused,omitempty"`
+}
+
+func (c *simulateCmd) Run() error {
+	if c.Seeds < 1 || !(c.Load > 0) || c.Rate < 0 || c.VisibleChars < 0 {
+		return errors.New("want at least 1 seed, a load above 0, and no negative numbers")
+	}
+	policies, err := parsePolicies(c.Policy)
+	if err != nil {
+		return err
+	}
+	base := sim.ReplayOptions{
+		Setup: sim.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
+		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Poll: c.Poll,
+		Agents: c.Agents, MirrorScale: c.MirrorScale, TokenNoise: c.TokenNoise,
+	}
+	if base.Profile, err = parseProfile(c.Profile); err != nil {
+		return err
+	}
+	if base.Failures, err = parseFailures(c.Fail); err != nil {
+		return err
+	}
+	trace, err := readTrace(c.Trace, sim.TraceOptions{Visible: c.VisibleChars})
+	if err != nil {
+		return err
+	}
+	saturation, err := sim.Saturation(trace, base.Setup)
+	if err != nil {
+		return err
+	}
+	if c.Rate == 0 {
+		base.Rate = c.Load * saturation
+	}
+
+	results, err := c.replay(trace, base, policies)
+	if err != nil {
+		return err
+	}
+	rows := make([]simulated, len(results))
+	for i := range results {
+		rows[i] = summary(results[i])
+	}
+	if c.JSON {
+		for i := range rows {
+			b, err := sonic.ConfigStd.Marshal(&rows[i])
+			if err != nil {
+				return err
+			}
+			fmt.Println(string(b))
+		}
+		return nil
+	}
+	fmt.Printf("%d requests, %d replicas of %s with %d tokens of cache each\n", len(trace.Calls), c.Replicas, c.Profile, c.CacheTokens)
+	fmt.Printf("%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n\n", base.Rate, base.Rate/saturation, saturation)
+	printSimulated(os.Stdout, rows, spreads(results))
+	return nil
+}
+
+func readTrace(path string, o sim.TraceOptions) (*sim.Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return sim.ReadTrace(f, o)
+}
+
+// replay runs each policy with each seed, as many at the same time as there
+// are processors, and returns the results by policy and seed.
+func (c *simulateCmd) replay(trace *sim.Trace, base sim.ReplayOptions, policies []simulatedPolicy) ([][]*sim.Result, error) {
+	var ended atomic.Int64
+	base.Ended = &ended
+	results := make([][]*sim.Result, len(policies))
+	errs := make([]error, len(policies)*c.Seeds)
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i, p := range policies {
+		results[i] = make([]*sim.Result, c.Seeds)
+		for s := range c.Seeds {
+			o := base
+			o.Policy, o.PolicyName, o.Seed = p.make, p.name, c.Seed+uint64(s)
+			all.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				run := sim.Replay
+				if p.make == nil {
+					run = sim.ReplayShared
+				}
+				var err error
+				if results[i][s], err = run(trace, o); err != nil {
+					errs[i*c.Seeds+s] = fmt.Errorf("%s: %w", p.name, err)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	showReplay(&ended, int64(len(trace.Calls)*len(errs)), done)
+	return results, errors.Join(errs...)
+}
+
+// showReplay draws a bar on a terminal until done, once the wait is a long one.
+func showReplay(ended *atomic.Int64, total int64, done <-chan struct{}) {
+	if stat, err := os.Stderr.Stat(); err != nil || stat.Mode()&os.ModeCharDevice == 0 {
+		<-done
+		return
+	}
+	const width = 40
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for shown := false; ; {
+		select {
+		case <-done:
+			if shown {
+				fmt.Fprint(os.Stderr, "\r\033[K")
+			}
+			return
+		case <-tick.C:
+			shown = true
+			n := ended.Load()
+			bar := int(width * n / total)
+			fmt.Fprintf(os.Stderr, "\r[%-*.*s] %3d %%", width, bar, "########################################", 100*n/total)
+		}
+	}
+}
+
+// summary is the mean over the seeds of one policy.
+func summary(seeds []*sim.Result) simulated {
+	s := simulated{Policy: seeds[0].Policy}
+	n := float64(len(seeds))
+	for _, r := range seeds {
+		s.HitRate += r.HitRate / n
+		s.TTFT.Mean += sim.Mean(r.TTFT).Seconds() / n
+		s.TTFT.P50 += sim.Quantile(r.TTFT, 0.5).Seconds() / n
+		s.TTFT.P90 += sim.Quantile(r.TTFT, 0.9).Seconds() / n
+		s.TTFT.P99 += sim.Quantile(r.TTFT, 0.99).Seconds() / n
+		s.E2E.P99 += sim.Quantile(r.E2E, 0.99).Seconds() / n
+		s.Good += r.Good / n
+		s.Imbalance += r.Imbalance / n
+		s.Failed += float64(r.Failed) / n
+		s.Refused += float64(r.Refused) / n
+	}
+	return s
+}
+
+// spreads is, for each policy, half the distance between the lowest and the
+// highest p90 of its seeds, relative to their mean.
+func spreads(results [][]*sim.Result) []float64 {
+	list := make([]float64, len(results))
+	for i, seeds := range results {
+		low, high, sum := 0.0, 0.0, 0.0
+		for k, r := range seeds {
+			x := sim.Quantile(r.TTFT, 0.9).Seconds()
+			if k == 0 || x < low {
+				low = x
+			}
+			high, sum = max(high, x), sum+x
+		}
+		if sum > 0 {
+			list[i] = (high - low) / 2 / (sum / float64(len(seeds)))
+		}
+	}
+	return list
+}

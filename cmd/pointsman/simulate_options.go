@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pointsman/config"
+	"pointsman/decider"
+	"pointsman/sim"
+)
+
+// sharedCache names the bound: no policy, but one cache and one queue.
+const sharedCache = "shared_cache"
+
+// simulatedPolicy is a policy to replay, by the name that its row has. make is
+// nil for the bound.
+type simulatedPolicy struct {
+	name string
+	make func() (decider.Policy, error)
+}
+
+// parsePolicies reads --policy: names, or names with options as the
+// configuration has them, separated by commas.
+func parsePolicies(args []string) ([]simulatedPolicy, error) {
+	var list []simulatedPolicy
+	for _, spec := range splitOutside(strings.Join(args, ","), ',') {
+		spec = strings.TrimSpace(spec)
+		if spec == sharedCache {
+			list = append(list, simulatedPolicy{name: spec})
+			continue
+		}
+		c, err := parsePolicy(spec)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, simulatedPolicy{spec, func() (decider.Policy, error) {
+			p, _, err := newPolicy(c)
+			return p, err
+		}})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("no policy given")
+	}
+	return list, nil
+}
+
+// parsePolicy reads name:option=value:option=value, or {name: …} as in the
+// configuration, by way of a configuration that has nothing else.
+func parsePolicy(spec string) (*config.Policy, error) {
+	flow := spec
+	if !strings.HasPrefix(spec, "{") {
+		parts := splitOutside(spec, ':')
+		flow = "{name: " + parts[0]
+		for _, p := range parts[1:] {
+			option, value, ok := strings.Cut(p, "=")
+			if !ok {
+				return nil, fmt.Errorf("policy %s: %q, want option=value", parts[0], p)
+			}
+			flow += ", " + option + ": " + value
+		}
+		flow += "}"
+	}
+	text := "pools: {pool: {replicas: {r0: {address: 127.0.0.1:1}}, policy: " + flow + "}}\n"
+	c, err := config.Parse("--policy", []byte(text), nil, config.Checks{
+		Policies: append(policyNames(), sharedCache),
+		Policy: func(p *config.Policy) error {
+			_, _, err := newPolicy(p)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", spec, err)
+	}
+	return &c.Pools["pool"].Policy, nil
+}
+
+// splitOutside splits s at each sep that is in no brackets and no quotes.
+func splitOutside(s string, sep byte) []string {
+	var parts []string
+	depth, from, quote := 0, 0, byte(0)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '{' || c == '[' || c == '(':
+			depth++
+		case c == '}' || c == ']' || c == ')':
+			depth--
+		case c == sep && depth == 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
+		}
+	}
+	if from < len(s) {
+		parts = append(parts, s[from:])
+	}
+	return parts
+}
+
+// parseProfile reads a profile's name, and after a colon numbers in the place
+// of its own: 70b:prefill_rate=8000,chunk=2048.
+func parseProfile(spec string) (sim.Profile, error) {
+	name, numbers, own := strings.Cut(spec, ":")
+	p, err := sim.ProfileByName(name)
+	if err != nil || !own {
+		return p, err
+	}
+	fields := map[string]func(float64){
+		"prefill_rate":    func(x float64) { p.PrefillRate = x },
+		"chunk":           func(x float64) { p.Chunk = int(x) },
+		"base_ms":         func(x float64) { p.Base = time.Duration(x * float64(time.Millisecond)) },
+		"context_read_ns": func(x float64) { p.ContextRead = x },
+		"attention_depth": func(x float64) { p.AttentionDepth = x },
+		"max_running":     func(x float64) { p.MaxRunning = int(x) },
+	}
+	for _, part := range strings.Split(numbers, ",") {
+		key, value, _ := strings.Cut(part, "=")
+		x, err := strconv.ParseFloat(value, 64)
+		if fields[key] == nil || err != nil {
+			names := make([]string, 0, len(fields))
+			for name := range fields {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return p, fmt.Errorf("profile: %q, want a number for one of %s, as chunk=2048", part, strings.Join(names, ", "))
+		}
+		fields[key](x)
+	}
+	p.Name = spec
+	return p, p.Validate()
+}
+
+// parseFailures reads --fail: times and replicas as 60s@3.
+func parseFailures(specs []string) ([]sim.Failure, error) {
+	var list []sim.Failure
+	for _, s := range specs {
+		at, replica, _ := strings.Cut(s, "@")
+		when, err := time.ParseDuration(at)
+		n, err2 := strconv.Atoi(replica)
+		if err != nil || err2 != nil || when < 0 {
+			return nil, fmt.Errorf("fail: %q, want a time and a replica as 60s@3", s)
+		}
+		list = append(list, sim.Failure{At: when, Replica: n})
+	}
+	return list, nil
+}

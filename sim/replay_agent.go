@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"pointsman/decider"
+)
+
+// agent is one pointsman: a decider on the clock of the playback.
+type agent struct {
+	decider  *decider.Decider
+	pool     *decider.Pool
+	request  decider.Request
+	decision decider.Decision
+	// waiting are the requests of each replica that have had no first token as
+	// far as the agent knows, oldest first; kept only where it polls.
+	waiting [][]*flight
+}
+
+// newAgent makes the agent number n.
+func newAgent(p *playback, blockTokens, n int) (*agent, error) {
+	policy, err := p.o.Policy()
+	if err != nil {
+		return nil, err
+	}
+	seeds := rand.New(rand.NewPCG(p.o.Seed, 0x6167656e74+uint64(n)))
+	a := &agent{decider: decider.New(func() time.Duration { return p.now }, seeds.Uint64)}
+	c := decider.PoolConfig{
+		Name: poolName, Policy: policy, PolicyName: p.o.PolicyName, PolicyKey: p.o.PolicyName,
+		BlockTokens: blockTokens, CacheTokens: int(float64(p.o.CacheTokens) * p.o.MirrorScale),
+	}
+	for i := range p.fleet {
+		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
+	}
+	a.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
+	a.pool = a.decider.Pool(poolName)
+	if p.o.Poll > 0 {
+		a.waiting = make([][]*flight, len(p.fleet))
+	}
+	return a, nil
+}
+
+func replicaName(i int) string { return fmt.Sprintf("r%d", i) }
+
+// replicaIndex is the replica of that name, or -1.
+func (p *playback) replicaIndex(name string) int {
+	if i, ok := p.byName[name]; ok {
+		return i
+	}
+	return -1
+}
+
+// decide asks the agent whose turn it is for a replica for f, and sends it
+// there as the proxy would.
+func (p *playback) decide(f *flight) {
+	a := p.agents[p.asked%len(p.agents)]
+	f.agent = a
+	p.asked++
+	binary.BigEndian.PutUint64(f.id[:], uint64(p.asked))
+	binary.BigEndian.PutUint64(f.id[8:], p.chance.Uint64())
+	c := f.call
+	a.request = decider.Request{
+		ID: f.id, Pool: a.pool, Session: c.Session, HasSession: c.HasSession,
+		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Cut: len(c.Seen) < len(c.Blocks),
+	}
+	a.pool.Decide(&a.request, &a.decision)
+	p.send(f, &a.decision)
+}
+
+// noisy is an estimate of n tokens.
+func (p *playback) noisy(n int) int {
+	if p.o.TokenNoise == 0 {
+		return n
+	}
+	return max(1, int(float64(n)*(1+p.o.TokenNoise*(2*p.chance.Float64()-1))))
+}
+
+// send takes f to the server of d, or where that is dead to its fallbacks, or
+// to whichever replica lives.
+func (p *playback) send(f *flight, d *decider.Decision) {
+	chosen := p.replicaIndex(d.Server)
+	k := chosen
+	for _, name := range d.Fallbacks {
+		if k < 0 || p.dead[k] {
+			k = p.replicaIndex(name)
+		}
+	}
+	for range p.fleet {
+		if k >= 0 && !p.dead[k] {
+			break
+		}
+		p.turn++
+		k = p.turn % len(p.fleet)
+	}
+	if p.dead[k] {
+		p.load.sent(f.replica)
+		p.end(f, flightFailed)
+		return
+	}
+	f.replica, f.moved = k, k != chosen
+	if !p.submit(k, f) {
+		return
+	}
+	p.tell(newsConnected, f)
+	if p.o.Poll > 0 {
+		f.agent.waiting[k] = append(f.agent.waiting[k], f)
+	}
+}
+
+// submit gives f to engine k; it reports false where that refuses it.
+func (p *playback) submit(k int, f *flight) bool {
+	p.load.sent(k)
+	if err := p.fleet[k].Submit(p.now, &f.job); err != nil {
+		p.end(f, flightRefused)
+		return false
+	}
+	p.schedule(k)
+	return true
+}
+
+// tell brings news of f to its agent, as late as that hears of it.
+func (p *playback) tell(kind newsKind, f *flight) {
+	if f.agent == nil {
+		return
+	}
+	if kind == newsFirstToken {
+		if p.o.NoFirstToken {
+			return
+		}
+		if p.o.Poll > 0 {
+			p.firsts[f.replica]++
+			return
+		}
+	}
+	n := news{at: p.now + p.o.FeedbackDelay, kind: kind, flight: f}
+	if p.o.FeedbackDelay == 0 {
+		p.hear(n)
+		return
+	}
+	p.news.push(n)
+}
+
+// hear acts on news that is due now.
+func (p *playback) hear(n news) {
+	switch f := n.flight; n.kind {
+	case newsConnected:
+		f.agent.pool.Connected(f.id, p.names[f.replica])
+	case newsFirstToken:
+		f.agent.pool.FirstToken(f.id, p.names[f.replica])
+	case newsFinished:
+		f.heard = true
+		f.agent.pool.Finished(p.outcome(f))
+	case newsPoll:
+		p.poll(n.n)
+		p.news.push(news{at: n.at + p.o.Poll, kind: newsPoll, n: n.n})
+	case newsSweep:
+		for _, a := range p.agents {
+			a.decider.Sweep()
+		}
+		p.news.push(news{at: n.at + time.Second, kind: newsSweep})
+	case newsDeath:
+		p.dead[n.n] = true
+		p.schedule(n.n)
+		p.fleet[n.n].Jobs(func(j *Job, _ bool) { p.end(j.Owner.(*flight), flightFailed) })
+	case newsHealth:
+		for _, a := range p.agents {
+			a.pool.Discovered([]decider.ReplicaState{{Name: replicaName(n.n), Weight: 1}})
+		}
+	}
+}
+
+// outcome is what the proxy says of the end of f.
+func (p *playback) outcome(f *flight) decider.Outcome {
+	o := decider.Outcome{ID: f.id, Redispatched: f.moved}
+	if f.replica >= 0 {
+		o.Server = p.names[f.replica]
+	}
+	if f.streamed {
+		o.TTFT = f.first - f.at
+	}
+	if f.state == flightFailed {
+		o.End = decider.Died
+	}
+	return o
+}
+
+// poll looks at engine k's count of first tokens. Prefill is first come first
+// served: a count that grew by n tells of the n oldest requests.
+func (p *playback) poll(k int) {
+	a := p.agents[0]
+	list := a.waiting[k]
+	n := min(p.firsts[k], len(list))
+	for _, f := range list[:n] {
+		if !f.heard {
+			a.pool.FirstToken(f.id, p.names[k])
+		}
+	}
+	a.waiting[k], p.firsts[k] = list[n:], 0
+}

@@ -1,0 +1,146 @@
+package sim
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Trace is a workload: the requests that a service once had.
+type Trace struct {
+	// Calls are in the order of their time.
+	Calls []Call
+	// BlockTokens is the number of prompt tokens behind each of a call's blocks.
+	BlockTokens int
+	// Tick is the resolution of the calls' times. Those of one tick came
+	// spread over it, in an order that is not known.
+	Tick time.Duration
+}
+
+// Call is one request of a Trace.
+type Call struct {
+	At time.Duration // since the first call
+	// Input and Output are tokens, as the engine counts them, at least 1.
+	Input, Output int
+	// Blocks are chained keys of the prompt's full blocks; see Job.Blocks.
+	Blocks []uint64
+	// Seen and Estimate are what an agent makes of the request: the blocks it
+	// can see and the prompt tokens it reckons with.
+	Seen     []uint64
+	Estimate int
+	// Session is a key of the conversation.
+	Session    uint64
+	HasSession bool
+}
+
+// TraceOptions say how an agent sees the requests of a trace.
+type TraceOptions struct {
+	// Visible is how many characters (bytes) of a request's text an agent
+	// sees; it knows the length of all of it. 0 = all.
+	Visible int
+}
+
+const (
+	maxTraceLine  = 64 << 20 // bytes
+	maxCallTokens = 1 << 24
+	maxTraceTime  = 1e12 // milliseconds; above are dates, which count from the first
+	// maxTick is the coarsest resolution of times that is believed: a trace
+	// of one request a minute has a minute between requests, not in its clock.
+	maxTick = 10 * time.Second
+)
+
+// ReadTrace reads a trace, one JSON object a line, in either of two forms:
+// lengths and block ids as the Mooncake project publishes them, or real
+// requests with their text. Errors name the line.
+func ReadTrace(r io.Reader, o TraceOptions) (*Trace, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxTraceLine)
+	p := traceParser{options: o}
+	for n := 1; lines.Scan(); n++ {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if err := p.line(lines.Bytes()); err != nil {
+			return nil, fmt.Errorf("trace: line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	return p.trace()
+}
+
+// traceParser collects the lines of a trace.
+type traceParser struct {
+	options TraceOptions
+	calls   []Call
+	times   []float64 // milliseconds
+	text    *textReader
+	lengths bool // the lines hold lengths, not text
+}
+
+func (p *traceParser) trace() (*Trace, error) {
+	if len(p.calls) == 0 {
+		return nil, errors.New("trace: no request in it")
+	}
+	first := slices.Min(p.times)
+	for i := range p.calls {
+		p.calls[i].At = time.Duration((p.times[i] - first) * float64(time.Millisecond))
+	}
+	slices.SortStableFunc(p.calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
+	t := &Trace{Calls: p.calls, BlockTokens: textBlockTokens}
+	if p.lengths {
+		t.BlockTokens = mooncakeBlock
+		t.Tick = tick(t.Calls)
+		t.guessSessions()
+		t.hide(p.options.Visible)
+	}
+	return t, nil
+}
+
+// tick is the greatest common divisor of all times: a trace whose times are
+// whole multiples of it tells no more.
+func tick(calls []Call) time.Duration {
+	var d time.Duration
+	for i := range calls {
+		for a := calls[i].At; a > 0; {
+			d, a = a, d%a
+		}
+	}
+	if d > maxTick {
+		return 0
+	}
+	return d
+}
+
+// arrival is a call at its time in a replay.
+type arrival struct {
+	at   time.Duration
+	call *Call
+}
+
+// arrivals brings the calls to a mean of rate requests/s, keeping the shape of
+// the trace. Calls of one tick are spread over it by chance.
+func (t *Trace) arrivals(rate float64, chance *rand.Rand) []arrival {
+	list := make([]arrival, len(t.Calls))
+	for i := range list {
+		c := &t.Calls[i]
+		list[i] = arrival{c.At + time.Duration(chance.Float64()*float64(t.Tick)), c}
+	}
+	slices.SortStableFunc(list, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	first, span := list[0].at, list[len(list)-1].at-list[0].at
+	for i := range list {
+		if span == 0 {
+			list[i].at = time.Duration(float64(i) / rate * float64(time.Second))
+		} else {
+			share := float64(list[i].at-first) / float64(span)
+			list[i].at = time.Duration(share * float64(len(list)) / rate * float64(time.Second))
+		}
+	}
+	return list
+}
