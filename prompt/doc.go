@@ -13,10 +13,10 @@
 //
 // Text is in the stream as JSON writes it at its shortest: a line feed is \n, a
 // quote is \", other characters are themselves. Most bodies are written so, and
-// are hashed where they lie. Every piece of text starts with the byte 0xFF and a byte for its kind (role,
-// text, reasoning, name, arguments, media …). 0xFF does not occur in UTF-8, so
-// no text can pass for a separator; a body that is not UTF-8 can, and engines
-// refuse it.
+// are hashed where they lie. Every piece of text starts with the byte 0xFF and a
+// byte for its kind (role, text, reasoning, name, arguments, media …). 0xFF does
+// not occur in UTF-8, so no text can pass for a separator; a body that is not
+// UTF-8 can, and engines refuse it.
 //
 // Made equal: white space between tokens; spellings of a string's characters
 // (A and \u0041); content as a string and as one text part; keys in any order
@@ -28,8 +28,8 @@
 // Not made equal, for the sake of speed: tool definitions and a tool call's
 // arguments given as an object are taken byte for byte, and the digest of an
 // image or a recording is of its JSON spelling; \/ and / differ; empty text and
-// absent text differ. Not in the stream: settings of a chat template, audio by id,
-// and content nested deeper than a part of a tool's result.
+// absent text differ. Not in the stream: settings of a chat template, audio by
+// id, and content nested deeper than a part of a tool's result.
 //
 // # Cut bodies
 //
@@ -54,7 +54,7 @@
 // Beyond those pieces the stream ends (tools or system found later begin it, and
 // so leave nothing) and Complete stays false, while the scalars are read to the
 // end. What is skipped is not checked beyond its quotes and the number of its
-// brackets. A Body keeps its buffers for the next scan; they
-// grow to no more than a few times the largest body seen. Skipping is iterative;
-// the known shapes nest four deep at most.
+// brackets. A Body keeps its buffers for the next scan; they grow to no more than
+// a few times the largest body seen. Skipping is iterative; the known shapes nest
+// four deep at most.
 package prompt
