@@ -15,6 +15,12 @@ import (
 // DefaultPolicy orders the replicas of a pool that names no policy.
 const DefaultPolicy = "least_requests"
 
+// The defaults of Pool.Spill, which is Ray's for adapters, and Pool.LoRASlots.
+const (
+	DefaultSpill     = 64
+	DefaultLoRASlots = 8
+)
+
 // Config is one file, checked and with defaults filled in. It is not changed
 // after Parse returns it, so it may be read from several goroutines.
 type Config struct {
@@ -22,6 +28,7 @@ type Config struct {
 	Session Session `yaml:"session"`
 	HAProxy HAProxy `yaml:"haproxy"`
 	Scan    Scan    `yaml:"scan"`
+	Agent   Agent   `yaml:"agent"`
 	// Lease is how long a reservation lives without news of its request.
 	Lease time.Duration `yaml:"lease"`
 	// DefaultPool takes requests for unknown models and those whose model
@@ -70,6 +77,13 @@ type Scan struct {
 	Limit Bytes `yaml:"limit"` // bytes of one body
 }
 
+// Agent says where the agent itself runs, in the words of Replica.Node and
+// Replica.Zone, for the pools that prefer replicas nearby. Empty = not told.
+type Agent struct {
+	Node string `yaml:"node"`
+	Zone string `yaml:"zone"`
+}
+
 // Route is where a model's requests go: the weight of each pool by its name.
 // The weights are positive and need not add up to anything. In the file it is
 // the name of one pool, or {split: {llama: 90, llama-canary: 10}}.
@@ -92,6 +106,16 @@ type Pool struct {
 	MaxRequests int `yaml:"max_requests"`
 	// SlowStart is how long a new replica's share grows to its full size.
 	SlowStart time.Duration `yaml:"slow_start"`
+
+	// The filters that narrow the choice before the policy makes it.
+	StickySessions bool `yaml:"sticky_sessions"` // to the session's last replica
+	LoRAAffinity   bool `yaml:"lora_affinity"`   // to replicas that have the adapter
+	Locality       bool `yaml:"locality"`        // to the agent's node, then its zone
+	// Spill is how many requests more than the least loaded replica of all the
+	// least loaded one that a filter leaves may hold before the filter is passed over.
+	Spill int `yaml:"spill"`
+	// LoRASlots is how many adapters an engine keeps loaded at a time.
+	LoRASlots int `yaml:"lora_slots"`
 
 	line, col int
 }
@@ -150,6 +174,7 @@ func (p *Pool) Ordered() []*Replica {
 func (p *Pool) begin(key *yaml.Node) {
 	p.Name, p.line, p.col = key.Value, key.Line, key.Column
 	p.Policy.Name = DefaultPolicy
+	p.Spill, p.LoRASlots = DefaultSpill, DefaultLoRASlots
 }
 
 func (r *Replica) begin(key *yaml.Node) {

@@ -74,6 +74,7 @@ haproxy:
   poll: 1s
   processing_timeout: 20ms
 scan: {limit: 65536}
+agent: {node: n1, zone: eu}
 lease: 1m30s
 default_pool: b
 models:
@@ -87,17 +88,28 @@ pools:
     engine: vllm
     max_requests: 64
     slow_start: 30s
+    sticky_sessions: true
+    lora_affinity: true
+    locality: true
+    spill: 16
+    lora_slots: 4
     replicas:
       z: {address: "[::1]:8000", zone: eu, node: n1, weight: 256, max_requests: 8}
       a: {address: "gpu-1.example:8000"}
 `)
-	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, line: 26, col: 7}
+	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, line: 32, col: 7}
 	if got := c.Pools["a"].Replicas["z"]; !reflect.DeepEqual(got, r) {
 		t.Errorf("replica %+v", got)
 	}
 	a := c.Pools["a"]
 	if a.Policy.Name != "session" || a.Engine != "vllm" || a.MaxRequests != 64 || a.SlowStart != 30*time.Second || a.LoRA[0] != "sql" {
 		t.Errorf("pool %+v", a)
+	}
+	if !a.StickySessions || !a.LoRAAffinity || !a.Locality || a.Spill != 16 || a.LoRASlots != 4 || c.Agent != (Agent{"n1", "eu"}) {
+		t.Errorf("filters of pool %+v, agent %+v", a, c.Agent)
+	}
+	if b := c.Pools["b"]; b.StickySessions || b.LoRAAffinity || b.Locality || b.Spill != DefaultSpill || b.LoRASlots != DefaultLoRASlots {
+		t.Errorf("filters of pool %+v", b)
 	}
 	if c.Listen != (Listen{SPOE: "tcp://0.0.0.0:9000"}) {
 		t.Errorf("listen %+v", c.Listen)

@@ -150,6 +150,17 @@ func (v *validator) pool(p *Pool) {
 	}
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
+	within(v, path+".spill", p.Spill, 0, 1_000_000)
+	within(v, path+".lora_slots", p.LoRASlots, 1, 1024)
+	if p.Locality && v.config.Agent == (Agent{}) {
+		v.refuse(path+".locality", "the agent's own place is not told; want agent.node or agent.zone")
+	}
+	if p.LoRAAffinity && len(p.LoRA) == 0 {
+		v.refuse(path+".lora_affinity", "the pool names no adapters; want them under lora")
+	}
+	if p.StickySessions && len(v.config.Session.Headers) == 0 {
+		v.refuse(path+".sticky_sessions", "no request has a session; want session.headers")
+	}
 	if len(p.Replicas) == 0 && v.config.HAProxy.RuntimeAPI == "" && !v.bad[path+".replicas"] {
 		v.refuse(path, "no replicas; want a list, or haproxy.runtime_api to take them from the HAProxy backend of its name")
 	}

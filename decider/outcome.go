@@ -49,11 +49,11 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		v.decided, v.at, v.lease, v.started = nil, now, now+p.config.Lease, false
 		v.tokens, v.input = 0, 0
 		v.request.keep(&Request{ID: id, Pool: p, Output: -1})
-		v.book(r)
+		p.book(v, r, now)
 		return v
 	}
 	if v.replica != r {
-		p.move(v, r)
+		p.move(v, r, now)
 	}
 	return v
 }
@@ -77,14 +77,19 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	if v == nil || v.started {
 		return
 	}
-	p.start(v)
+	p.start(v, now-v.at, now)
 	p.renew(v, now)
 }
 
-// start notes the first byte of v.
-func (p *Pool) start(v *reservation) {
+// start notes the first byte of v, ttft after the request came.
+func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	v.started = true
 	v.replica.waiting--
+	v.replica.queued -= v.input
+	if v.decided != nil { // else v.at is not when it came
+		v.replica.ttft.add(ttft, now)
+	}
+	v.replica.adapters.started(v.request.LoRA)
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.FirstToken(&v.request, v.replica.index)
 	}
@@ -126,10 +131,10 @@ func (p *Pool) Finished(o Outcome) {
 		return
 	}
 	if served != nil && v.replica != served {
-		p.move(v, served)
+		p.move(v, served, now)
 	}
 	if !v.started && o.TTFT > 0 {
-		p.start(v)
+		p.start(v, o.TTFT, now)
 	}
 	p.release(v, o, now)
 }

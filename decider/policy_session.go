@@ -47,12 +47,17 @@ func NewSession(o SessionOptions) (*Session, error) {
 
 // Members implements MemberObserver.
 func (p *Session) Members(replicas []*Replica) {
+	p.table = sessionTable(replicas)
+	p.tables++
+}
+
+// sessionTable maps sessions to replicas by their weights.
+func sessionTable(replicas []*Replica) *session.Table {
 	m := make([]session.Member, len(replicas))
 	for i, r := range replicas {
 		m[i] = session.Member{Name: r.Name(), Weight: max(r.Weight(), 1)}
 	}
-	p.table = session.NewTable(m)
-	p.tables++
+	return session.NewTable(m)
 }
 
 // Rank implements Policy.

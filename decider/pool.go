@@ -23,6 +23,8 @@ type PoolConfig struct {
 	SlowStart time.Duration // a replica that came up takes its full share after this
 	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
 
+	Filters Filters // what narrows the choice before the policy makes it
+
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
 }
@@ -61,6 +63,10 @@ type Pool struct {
 	coolUntil time.Duration // the latest of the replicas'
 	slowUntil time.Duration // when the last slow start ends
 
+	filters  []filter
+	whys     []string // Decision.Why by the set of filters that narrowed the choice
+	sessions sessions
+
 	reservations reservations
 	gone         tombstones
 	records      records
@@ -69,6 +75,11 @@ type Pool struct {
 	view  View
 	some  []int // scratch for candidates
 	order []int // scratch for the policy's answer
+
+	wide   []int   // the candidates before the filters
+	stages []stage // what each filter left of them, if not all
+	kept   []int   // scratch of the filters
+	why    int     // which filters narrowed the choice, as a place in whys
 }
 
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
@@ -100,6 +111,9 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.CacheTokens == 0 {
 		c.CacheTokens = DefaultCacheTokens
 	}
+	if c.Filters.LoRASlots == 0 {
+		c.Filters.LoRASlots = 8
+	}
 	p.view.BlockTokens = c.BlockTokens
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
@@ -113,6 +127,7 @@ func (p *Pool) configure(c PoolConfig) {
 		u, ok := c.Policy.(PrefixUser)
 		p.usesPrefix.Store(ok && u.UsesPrefix())
 	}
+	p.setFilters()
 	now := p.clock()
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
@@ -161,6 +176,8 @@ func (p *Pool) setReplicas(list []*Replica) {
 		if r.cacheTokens == 0 {
 			r.cacheTokens = p.config.CacheTokens
 		}
+		r.near = p.config.Filters.nearness(r)
+		r.adapters.slots = p.config.Filters.LoRASlots
 	}
 	p.replicas = list
 	p.view.Replicas, p.view.even = list, true
@@ -206,7 +223,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 		return
 	}
 	chosen := p.replicas[p.order[0]]
-	d.Server, d.Why = chosen.name, p.config.PolicyName
+	d.Server, d.Why = chosen.name, p.whys[p.why]
 	for i, o := range p.order[1:min(3, len(p.order))] {
 		d.Fallbacks[i] = p.replicas[o].name
 	}
@@ -234,10 +251,12 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	v := &p.view
 	v.Now, v.input = now, r.Input
 	v.Candidates = p.candidates(r, now)
+	p.wide = v.Candidates
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {
 		return
 	}
+	p.narrow(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
 		if cap(v.terms) < need {
@@ -249,22 +268,22 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	if len(p.order) == 0 {
 		p.order = append(p.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])
 	}
-	p.addFallbacks()
+	p.addFallbacks(v.Candidates)
+	p.addFallbacks(p.wide)
 }
 
 // addFallbacks fills the order up to a decision and two fallbacks. Each is the
-// less loaded of two candidates picked at random.
-func (p *Pool) addFallbacks() {
-	v := &p.view
-	n := len(v.Candidates)
+// less loaded of two replicas of from, picked at random.
+func (p *Pool) addFallbacks(from []int) {
+	n := len(from)
 	for range min(3, n) - min(len(p.order), 3) {
 		best := -1
 		for range 2 {
-			i := v.Rand.IntN(n)
-			for has(p.order, v.Candidates[i]) {
+			i := p.view.Rand.IntN(n)
+			for has(p.order, from[i]) {
 				i = (i + 1) % n
 			}
-			c := v.Candidates[i]
+			c := from[i]
 			if best < 0 || p.replicas[c].load() < p.replicas[best].load() {
 				best = c
 			}

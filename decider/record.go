@@ -150,7 +150,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
 		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(r.Blocks),
-		Why: p.config.PolicyName, Fallbacks: []string{},
+		Fallbacks: []string{},
 	}
 	rank := map[string]int{}
 	for k, i := range p.order[:min(len(p.order), recordedPicks)] {
@@ -164,6 +164,8 @@ func (p *Pool) Explain(r *Request) Explanation {
 	}
 	if x.Server == "" {
 		x.Why = p.noneOpen()
+	} else {
+		x.Why = p.whys[p.why]
 	}
 	position := map[int]int{}
 	for c, i := range p.view.Candidates {
@@ -174,6 +176,8 @@ func (p *Pool) Explain(r *Request) Explanation {
 		cand := Candidate{Replica: rep.name, InFlight: rep.inFlight, Rank: rank[rep.name]}
 		if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
+		} else if cand.Excluded = p.narrowedBy(rep.index); cand.Excluded != "" {
+			// It might be chosen, but for a filter.
 		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
 			cand.Excluded = "slow start"
 		}

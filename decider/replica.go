@@ -22,6 +22,12 @@ type Replica struct {
 	waiting  int // of these, before their first byte
 	tokens   int // prompt and expected output tokens of the reservations
 	input    int // of these, prompt tokens
+	queued   int // of these, of requests before their first byte
+
+	near     int // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere
+	adapters adapters
+	taken    perSecond // requests given to it
+	ttft     latency   // of those it served
 
 	cacheTokens int     // size of its KV cache
 	signals     Signals // what the engine last said
@@ -79,6 +85,13 @@ func (r *Replica) Tokens() int { return r.tokens }
 
 // InputTokens is the number of prompt tokens among Tokens.
 func (r *Replica) InputTokens() int { return r.input }
+
+// QueuedTokens is the number of those of requests whose first byte has not come.
+func (r *Replica) QueuedTokens() int { return r.queued }
+
+// Near is how near the replica is to the agent: 2 on its node, 1 in its zone,
+// 0 elsewhere or not known.
+func (r *Replica) Near() int { return r.near }
 
 // CacheTokens is the size of the replica's KV cache, as far as known.
 func (r *Replica) CacheTokens() int { return r.cacheTokens }

@@ -107,7 +107,7 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 	v.tokens = r.Input + max(r.Output, 0)
 	v.input = r.Input
 	v.request.keep(r)
-	v.book(replica)
+	p.book(v, replica, now)
 }
 
 // keep copies what a Policy may want to know of a request later on.
@@ -117,14 +117,23 @@ func (r *Request) keep(from *Request) {
 	r.Blocks, r.body = blocks, nil
 }
 
-// book counts v on replica.
-func (v *reservation) book(replica *Replica) {
+// book counts v on replica, which the request goes to.
+func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
+	replica.taken.add(now)
+	p.sessions.put(&v.request, replica)
+	if v.request.LoRA != "" {
+		replica.adapters.take(v.request.LoRA)
+		if v.started {
+			replica.adapters.started(v.request.LoRA)
+		}
+	}
 	replica.inFlight++
 	replica.tokens += v.tokens
 	replica.input += v.input
 	if !v.started {
 		replica.waiting++
+		replica.queued += v.input
 	}
 }
 
@@ -135,13 +144,17 @@ func (v *reservation) unbook() {
 	v.replica.input -= v.input
 	if !v.started {
 		v.replica.waiting--
+		v.replica.queued -= v.input
+	}
+	if v.request.LoRA != "" {
+		v.replica.adapters.drop(v.request.LoRA)
 	}
 }
 
 // move books v on the replica that really serves it.
-func (p *Pool) move(v *reservation, replica *Replica) {
+func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 	v.unbook()
-	v.book(replica)
+	p.book(v, replica, now)
 	p.stats.Mismatches++
 }
 

@@ -46,6 +46,10 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
 			Discover: len(p.Replicas) == 0,
 			Limit:    p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
+			Filters: decider.Filters{
+				Sticky: p.StickySessions, LoRA: p.LoRAAffinity, Locality: p.Locality,
+				Spill: p.Spill, LoRASlots: p.LoRASlots, Node: c.Agent.Node, Zone: c.Agent.Zone,
+			},
 		}
 		for _, r := range p.Ordered() {
 			pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{

@@ -19,6 +19,10 @@ var policies = []policyEntry{
 	policy("session", decider.SessionOptions{Fallbacks: 2}, func(o *decider.SessionOptions) (decider.Policy, error) {
 		return decider.NewSession(*o)
 	}),
+	policy("expression", decider.ExpressionOptions{}, func(o *decider.ExpressionOptions) (decider.Policy, error) {
+		return decider.NewExpression(*o)
+	}),
+	policy("throughput_aware", none, func(*struct{}) (decider.Policy, error) { return decider.ThroughputAware{}, nil }),
 }
 
 // none are the options of a policy without any.

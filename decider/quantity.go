@@ -1,0 +1,105 @@
+package decider
+
+import "time"
+
+// quantity is a named figure that an expression may use.
+type quantity struct {
+	name string
+	flag bool // true or false, not a number
+	get  func(e *evaluation) float64
+}
+
+// evaluation is what quantities are taken from: a candidate, for a request.
+type evaluation struct {
+	request *Request
+	view    *View
+	index   int
+	replica *Replica
+	home    []int // replicas of the request's session, in order; empty = no session
+}
+
+// zero is a value of the quantity's type, for the compiler.
+func (q quantity) zero() any {
+	if q.flag {
+		return false
+	}
+	return 0.0
+}
+
+// quantities is the table of names for expressions. docs/policies/expression.md
+// explains each.
+var quantities = []quantity{
+	{"in_flight", false, func(e *evaluation) float64 { return float64(e.replica.inFlight) }},
+	{"waiting", false, func(e *evaluation) float64 { return e.replica.waitingNow() }},
+	{"running", false, func(e *evaluation) float64 { return e.replica.runningNow() }},
+	{"tokens", false, func(e *evaluation) float64 { return float64(e.replica.tokens) }},
+	{"queue_tokens", false, func(e *evaluation) float64 { return float64(e.replica.queued) }},
+	{"kv_usage", false, func(e *evaluation) float64 { return e.replica.kvUsageNow() }},
+	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughputNow(e.view.Now) }},
+	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
+	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.weight) }},
+	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.cacheTokens) }},
+	{"cached", false, func(e *evaluation) float64 { return float64(e.view.Cached(e.index)) }},
+	{"uncached", false, func(e *evaluation) float64 { return float64(e.request.Input - e.view.Cached(e.index)) }},
+	{"best_cached", false, func(e *evaluation) float64 { return float64(e.view.BestCached()) }},
+	{"input", false, func(e *evaluation) float64 { return float64(e.request.Input) }},
+	{"output", false, func(e *evaluation) float64 { return float64(max(e.request.Output, 0)) }},
+	{"priority", false, func(e *evaluation) float64 { return float64(e.request.Priority) }},
+	{"replicas", false, func(e *evaluation) float64 { return float64(len(e.view.Candidates)) }},
+	{"same_node", true, func(e *evaluation) float64 { return truth(e.replica.near == 2) }},
+	{"same_zone", true, func(e *evaluation) float64 { return truth(e.replica.near >= 1) }},
+	{"has_lora", true, func(e *evaluation) float64 { return truth(e.replica.HasLoRA(e.request.LoRA)) }},
+	{"loras", false, func(e *evaluation) float64 { return float64(e.replica.LoRAs()) }},
+	{"session_rank", false, sessionRank},
+}
+
+// sessionRank is 0 on the home of the request's session, 1 and 2 on its
+// fallbacks, 3 elsewhere, and 0 everywhere when there is no session.
+func sessionRank(e *evaluation) float64 {
+	for k, i := range e.home {
+		if i == e.index {
+			return float64(k)
+		}
+	}
+	return float64(len(e.home))
+}
+
+// What the engine says of itself stands before what the pool has counted. It
+// lacks what was sent since, but also knows of requests from elsewhere.
+
+func (r *Replica) waitingNow() float64 {
+	if r.signals.Known {
+		return float64(r.signals.Waiting)
+	}
+	return float64(r.waiting)
+}
+
+func (r *Replica) runningNow() float64 {
+	if r.signals.Known {
+		return float64(r.signals.Running)
+	}
+	return float64(r.inFlight - r.waiting)
+}
+
+func (r *Replica) kvUsageNow() float64 {
+	if r.signals.Known {
+		return r.signals.KVUsage
+	}
+	return min(1, float64(r.tokens)/float64(max(r.cacheTokens, 1)))
+}
+
+func (r *Replica) throughputNow(t time.Duration) float64 {
+	if r.signals.Known {
+		return r.signals.Throughput
+	}
+	return r.taken.rate(t)
+}
+
+// latencyNow is in seconds; 0 when nothing was measured of late, so that a
+// replica without news is tried.
+func (r *Replica) latencyNow(t time.Duration) float64 {
+	if mean, ok := r.TTFT(t); ok {
+		return mean.Seconds()
+	}
+	return 0
+}
