@@ -51,7 +51,7 @@ type Server struct {
 // Stats are counts since the server was made, except Open.
 type Stats struct {
 	Open      int    // connections now
-	Accepted  uint64 // connections served
+	Accepted  uint64 // connections served, HAProxy's checks among them
 	Refused   uint64 // connections closed at once because of MaxConns
 	Frames    uint64 // frames read whole, of any kind
 	Messages  uint64 // messages given to the Handler

@@ -1,0 +1,234 @@
+package spoa
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/negasus/haproxy-spoe-go/frame"
+)
+
+// next reads and checks one frame and makes it the one to emit.
+func (c *conn) next() error {
+	if c.cur != nil {
+		c.cur.free()
+		c.cur = nil
+	}
+	if cap(c.out) > outKeep {
+		c.out = nil
+	}
+	b, err := c.readFrame()
+	if err != nil {
+		return err
+	}
+	c.srv.stats.frames.Add(1)
+	h, err := readHeader(b[prefixLen:])
+	if err != nil {
+		return err
+	}
+	if h.kind == frame.TypeNotify {
+		return c.notify(b, h)
+	}
+	args, err := checkPairs(b[prefixLen:], h.size)
+	if err != nil {
+		return err
+	}
+	c.emit = b
+	if h.kind == frame.TypeHaproxyDisconnect {
+		if !c.greeted {
+			return refuse(codeInvalid, "DISCONNECT before HELLO")
+		}
+		return nil
+	}
+	switch {
+	case c.greeted:
+		return refuse(codeInvalid, "a second HELLO")
+	case args.maxFrame < minMaxFrame:
+		return refuse(codeInvalid, "HELLO with a max-frame-size of %d", args.maxFrame)
+	}
+	c.greeted = true
+	c.limit = c.srv.maxFrame()
+	if args.maxFrame <= uint64(c.limit) {
+		c.limit = int(args.maxFrame)
+		return nil
+	}
+	c.out = lowerMaxFrame(c.out[:0], b, args, c.limit)
+	c.emit = c.out
+	return nil
+}
+
+// notify makes NOTIFY frame b the one to emit, once there is a place for it.
+func (c *conn) notify(b []byte, h header) error {
+	if !c.greeted {
+		return refuse(codeInvalid, "NOTIFY before HELLO")
+	}
+	if err := checkNotify(b[prefixLen:], h.size, c.cur); err != nil {
+		return err
+	}
+	n := <-c.free // waits for an ACK if all places are taken
+	p := &c.places[n]
+	p.stream = h.stream
+	if c.cur != nil && len(c.cur.values) > 0 {
+		p.held, c.cur = c.cur, nil
+		c.out = cutOut(c.out[:0], b, p.held.values)
+		b = c.out
+	}
+	c.emit = setPlace(b, h, n)
+	return nil
+}
+
+// readFrame reads one frame, length prefix included, after checking its length.
+// It is valid until the next call.
+func (c *conn) readFrame() ([]byte, error) {
+	for c.w-c.r < prefixLen {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+	n := binary.BigEndian.Uint32(c.in[c.r:])
+	most := c.limit
+	if !c.greeted {
+		most = maxHello
+	}
+	if n < minFrame {
+		return nil, refuse(codeInvalid, "frame length %d is too small", n)
+	}
+	if uint64(n) > uint64(most) {
+		return nil, refuse(codeTooBig, "frame length %d is above %d", n, most)
+	}
+	size := prefixLen + int(n)
+	if size <= len(c.in) {
+		for c.w-c.r < size {
+			if err := c.fill(); err != nil {
+				return nil, err
+			}
+		}
+		c.r += size
+		return c.in[c.r-size : c.r], nil
+	}
+	c.cur = getHeld(size)
+	b := c.cur.buf
+	have := copy(b, c.in[c.r:c.w])
+	c.r, c.w = 0, 0
+	for have < size {
+		n, err := c.readMore(b[have:])
+		if err != nil {
+			return nil, err
+		}
+		have += n
+	}
+	return b, nil
+}
+
+// fill reads at least one byte into in.
+func (c *conn) fill() error {
+	read := c.readMore
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+		read = c.readFirst
+	} else if c.r > 0 {
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	n, err := read(c.in[c.w:])
+	c.w += n
+	return err
+}
+
+// readFirst waits for the first bytes of a frame. A draining connection that is
+// quiet ends here with io.EOF.
+func (c *conn) readFirst(p []byte) (int, error) {
+	c.startIdle()
+	for {
+		draining := c.draining.Load()
+		if draining {
+			now := time.Now()
+			if now.After(c.drainEnd) {
+				return 0, io.EOF
+			}
+			c.sock.SetReadDeadline(now.Add(drainQuiet))
+		}
+		n, err := c.sock.Read(p)
+		switch {
+		case n > 0:
+			return n, nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return 0, err
+		case draining:
+			// The deadline may have passed before the read even looked.
+			if n := readNow(c.sock, p); n > 0 {
+				return n, nil
+			}
+			return 0, io.EOF
+		case c.draining.Load():
+		case !c.greeted:
+			return 0, refuse(codeTimeout, "no HELLO within %v", frameTimeout)
+		default:
+			return 0, fmt.Errorf("idle for %v", c.srv.idleTimeout())
+		}
+	}
+}
+
+// readMore reads further bytes of a frame that has begun.
+func (c *conn) readMore(p []byte) (int, error) {
+	c.startFrame()
+	for {
+		n, err := c.sock.Read(p)
+		switch {
+		case n > 0:
+			return n, nil
+		case err == io.EOF:
+			return 0, refuse(codeInvalid, "connection ended inside a frame")
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return 0, err
+		case time.Now().Before(c.frameBy): // woken by drain
+			c.sock.SetReadDeadline(c.frameBy)
+		default:
+			return 0, refuse(codeTimeout, "frame not complete within %v", frameTimeout)
+		}
+	}
+}
+
+// startFrame gives the frame that is being read its time, once.
+func (c *conn) startFrame() {
+	if !c.inFrame {
+		c.inFrame = true
+		c.frameBy = time.Now().Add(frameTimeout)
+		c.sock.SetReadDeadline(c.frameBy)
+	}
+}
+
+// startIdle gives the pause between two frames its time. Until HELLO there is
+// no pause. The deadline is moved only when it has to be: it costs more than
+// the clock.
+func (c *conn) startIdle() {
+	if !c.greeted {
+		return
+	}
+	now, d := time.Now(), c.srv.idleTimeout()
+	if c.inFrame || now.Sub(c.idleSet) > d/16 {
+		c.inFrame = false
+		c.idleSet = now
+		c.sock.SetReadDeadline(now.Add(d))
+	}
+}
+
+// readNow reads what the socket holds without waiting and whatever its
+// deadline; 0 if it holds nothing or has no descriptor.
+func readNow(sock net.Conn, p []byte) (n int) {
+	s, ok := sock.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), p) })
+	return max(n, 0)
+}
