@@ -36,6 +36,7 @@ func TestLineOutcome(t *testing.T) {
 	}{
 		{"served", "srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1300000", decider.Served, "r1", false, 300 * time.Millisecond},
 		{"refused by the engine with 400", "srv=r1 st=400 ts=-- rc=0", decider.Served, "r1", false, 0},
+		{"left before the answer", "srv=r1 st=0 ts=-- rc=0", decider.ClientGone, "r1", false, 0},
 		{"failed by the engine", "srv=r1 st=500 ts=-- rc=0", decider.Failed, "r1", false, 0},
 		{"redispatched", "srv=r2 st=200 ts=-- rc=+1", decider.Served, "r2", true, 0},
 		{"client left in the queue", "srv=<NOSRV> st=0 ts=CQ rc=0", decider.ClientGone, "", false, 0},

@@ -13,9 +13,9 @@ import (
 type line struct {
 	event        event
 	rid          []byte
-	pool         []byte // HAProxy's backend, or its frontend when none was reached
-	server       []byte // nil when there was none
-	status       int
+	pool         []byte  // HAProxy's backend, or its frontend when none was reached
+	server       []byte  // nil when there was none
+	status       int     // -1: none was sent; 0: not told
 	state        [2]byte // termination state: who ended it, and in which phase
 	redispatched bool
 	t0, tFirst   int64 // microseconds of HAProxy's clock; 0 = not known
@@ -68,7 +68,9 @@ func parse(text []byte) (l line, ok bool) {
 				l.server = value
 			}
 		case "st":
-			l.status = int(number(value))
+			if l.status = int(number(value)); l.status <= 0 {
+				l.status = -1
+			}
 		case "ts":
 			copy(l.state[:], value)
 		case "rc":
@@ -130,6 +132,8 @@ func (l *line) outcome() decider.Outcome {
 		switch {
 		case l.server == nil:
 			o.End = decider.Denied
+		case l.status < 0:
+			o.End = decider.ClientGone // not answered, and no fault of anybody's
 		case l.status >= 500:
 			o.End = decider.Failed
 		default:
