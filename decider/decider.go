@@ -113,15 +113,10 @@ func (d *Decider) PoolNamed(name []byte) *Pool { return d.table.Load().poolNamed
 // Finished tells the end of a request whose pool the proxy does not know: it
 // ended before it reached one.
 func (d *Decider) Finished(o Outcome) {
-	pools := d.Pools()
-	for _, p := range pools {
-		if p.has(o.ID) {
-			p.Finished(o)
+	for _, p := range d.Pools() {
+		if p.finishedOrBuried(o) {
 			return
 		}
-	}
-	for _, p := range pools {
-		p.bury(o.ID) // any of them may be asked for it yet
 	}
 }
 

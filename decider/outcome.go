@@ -13,11 +13,11 @@ const (
 	Died                  // the replica broke off, before or in mid-stream
 	TimedOut              // the proxy gave up waiting
 	Denied                // the proxy answered by itself
-	Expired               // no news within the lease
-	Ends                  // how many there are
+	Ends                  // how many of these the feed tells
+	Expired               // no news within the lease: what the pool tells its policy
 )
 
-var endNames = [Ends]string{"served", "failed", "client_gone", "refused", "died", "timed_out", "denied", "expired"}
+var endNames = [...]string{"served", "failed", "client_gone", "refused", "died", "timed_out", "denied", "", "expired"}
 
 func (e End) String() string { return endNames[e] }
 
@@ -106,6 +106,10 @@ func (p *Pool) renew(v *reservation, now time.Duration) {
 func (p *Pool) Finished(o Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.finished(o)
+}
+
+func (p *Pool) finished(o Outcome) {
 	now := p.clock()
 	p.stats.Outcomes[o.End]++
 	v := p.reservations.find(o.ID)
@@ -139,16 +143,16 @@ func (p *Pool) Finished(o Outcome) {
 	p.release(v, o, now)
 }
 
-// has reports whether id holds a reservation.
-func (p *Pool) has(id ID) bool {
+// finishedOrBuried is Finished for a request that may belong to another pool.
+// One that holds no reservation here has ended before it was decided: the pool
+// may be asked for it yet. It reports whether there was a reservation.
+func (p *Pool) finishedOrBuried(o Outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reservations.find(id) != nil
-}
-
-// bury notes that the request has ended before it was decided.
-func (p *Pool) bury(id ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.gone.add(id)
+	if p.reservations.find(o.ID) == nil {
+		p.gone.add(o.ID)
+		return false
+	}
+	p.finished(o)
+	return true
 }

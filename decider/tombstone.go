@@ -2,9 +2,11 @@ package decider
 
 // tombstones remembers the last requests that ended without a reservation: a
 // client that leaves while its request is being decided is logged first and
-// decided later, and that decision must not book a load that never ends.
+// decided later, and that decision must not book a load that never ends. So do
+// questions that waited in the sockets of an agent that was stopped: there are
+// as many as the proxy asks in the seconds until it takes the agent out.
 type tombstones struct {
-	ring [256]ID
+	ring [4096]ID
 	next int
 	set  map[ID]struct{}
 }
