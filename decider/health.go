@@ -67,6 +67,9 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.since = now
 			r.failures, r.coolUntil = 0, 0
 		}
+		if m := p.image(r); m != nil && s.Up && r.down {
+			m.clear() // most likely it was started anew
+		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
 		if !r.listed {
 			r.address = s.Address

@@ -77,6 +77,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	if v == nil || v.started {
 		return
 	}
+	p.measure(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
 }
@@ -86,10 +87,11 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	v.started = true
 	v.replica.waiting--
 	v.replica.queued -= v.input
-	if v.decided != nil { // else v.at is not when it came
+	if v.decided != nil && ttft > 0 { // else it is not known
 		v.replica.ttft.add(ttft, now)
 	}
 	v.replica.adapters.started(v.request.LoRA)
+	v.pin(p.config.BlockTokens)
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.FirstToken(&v.request, v.replica.index)
 	}
@@ -137,7 +139,7 @@ func (p *Pool) finished(o Outcome) {
 	if served != nil && v.replica != served {
 		p.move(v, served, now)
 	}
-	if !v.started && o.TTFT > 0 {
+	if !v.started && (o.TTFT > 0 || o.End == Served) {
 		p.start(v, o.TTFT, now)
 	}
 	p.release(v, o, now)

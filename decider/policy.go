@@ -51,12 +51,14 @@ type View struct {
 	// BlockTokens is the number of prompt tokens in one of Request.Blocks.
 	BlockTokens int
 
-	input int       // of the request
-	depth []int32   // per replica, leading blocks of the prompt in its image
-	best  int32     // the largest of depth
-	even  bool      // all weights are equal
-	terms []float64 // per candidate, then per term
-	width int       // terms a candidate
+	pool   *Pool
+	blocks []uint64  // of the request
+	input  int       // of the request
+	depth  []int32   // per Replica.slot, leading blocks of the prompt in its image
+	best   int32     // the largest of depth
+	even   bool      // all weights are equal
+	terms  []float64 // per candidate, then per term
+	width  int       // terms a candidate
 }
 
 // Cached is the number of the prompt's tokens that the replica at index i of
@@ -66,7 +68,38 @@ func (v *View) Cached(i int) int {
 	if len(v.depth) == 0 {
 		return 0
 	}
-	return v.tokens(v.depth[i])
+	return v.tokens(v.depth[v.Replicas[i].slot])
+}
+
+// Queue is the prefill work that the replica at index i of Replicas has before
+// it, predicted: prompt tokens that it has not cached, of requests whose first
+// token has not come, less what it must have done of them by now. A token deep
+// in a prompt counts for more than one, as attention makes it cost more.
+func (v *View) Queue(i int) float64 { return v.pool.backlog(v.Replicas[i], v.Now) }
+
+// Queued is the number of requests in that queue.
+func (v *View) Queued(i int) int { return v.Replicas[i].prefill.n }
+
+// Work is the prefill work that the request would be on the replica at index i
+// of Replicas, in the tokens of Queue.
+func (v *View) Work(i int) float64 { return prefillWork(v.input-v.Cached(i), v.input) }
+
+// Speed is the prefill speed of the replica at index i of Replicas, learned
+// from first tokens, in the tokens of Queue a second.
+func (v *View) Speed(i int) float64 { return v.pool.speed(v.Replicas[i]) }
+
+// Heat is how often, of late, requests came for the first of the prompt's
+// blocks that the replica at index i of Replicas lacks: a count that falls to
+// 1/e in a minute. It is 0 where no replica has that block.
+func (v *View) Heat(i int) float64 {
+	if v.best == 0 {
+		return 0
+	}
+	d := v.depth[v.Replicas[i].slot]
+	if d >= v.best {
+		return 0
+	}
+	return v.pool.mirror.heat(v.blocks[d], milliseconds(v.Now))
 }
 
 // BestCached is the largest Cached of all replicas, candidates or not.

@@ -67,6 +67,10 @@ type Pool struct {
 	whys     []string // Decision.Why by the set of filters that narrowed the choice
 	sessions sessions
 
+	mirror *prefixes // images of the replicas' caches; nil = the policy needs none
+	meter  meter     // of prefill, all replicas together
+	told   float64   // share of streamed answers whose first byte is told when it comes
+
 	reservations reservations
 	gone         tombstones
 	records      records
@@ -83,7 +87,7 @@ type Pool struct {
 }
 
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
-	return &Pool{
+	p := &Pool{
 		name:         name,
 		seed:         []byte(name),
 		clock:        clock,
@@ -91,7 +95,10 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		reservations: newReservations(),
 		gone:         newTombstones(),
 		view:         View{Rand: r},
+		told:         1,
 	}
+	p.view.pool = p
+	return p
 }
 
 // Name is the pool's name: HAProxy's backend, or nginx's upstream.
@@ -128,6 +135,7 @@ func (p *Pool) configure(c PoolConfig) {
 		p.usesPrefix.Store(ok && u.UsesPrefix())
 	}
 	p.setFilters()
+	p.configureMirror()
 	now := p.clock()
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
@@ -169,6 +177,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 	for _, r := range p.replicas {
 		r.index = -1
 	}
+	assignSlots(list, p.replicas)
 	clear(p.byName)
 	for i, r := range list {
 		r.index = i
@@ -180,6 +189,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 		r.adapters.slots = p.config.Filters.LoRASlots
 	}
 	p.replicas = list
+	p.mirrorMembers()
 	p.view.Replicas, p.view.even = list, true
 	for _, r := range list {
 		p.view.even = p.view.even && r.weight == list[0].weight
@@ -249,7 +259,7 @@ func (p *Pool) noneOpen() string {
 // rank fills p.order with the policy's order and fallbacks, best first.
 func (p *Pool) rank(r *Request, now time.Duration) {
 	v := &p.view
-	v.Now, v.input = now, r.Input
+	v.Now = now
 	v.Candidates = p.candidates(r, now)
 	p.wide = v.Candidates
 	p.order = p.order[:0]
@@ -257,6 +267,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 		return
 	}
 	p.narrow(r)
+	p.look(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
 		if cap(v.terms) < need {

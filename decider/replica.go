@@ -10,6 +10,8 @@ type Replica struct {
 	zone    string
 	node    string
 	index   int // in the pool's list; -1 once removed
+	slot    int // a small number that no other member has; see assignSlots
+	member  bool
 
 	weight   int // relative share; 0 = draining
 	limit    int // most requests in flight; 0 = none
@@ -31,6 +33,7 @@ type Replica struct {
 
 	cacheTokens int     // size of its KV cache
 	signals     Signals // what the engine last said
+	prefill     prefillQueue
 
 	failures  int           // consecutive ones
 	coolUntil time.Duration // not chosen before, unless nothing else is left

@@ -14,6 +14,10 @@ type reservation struct {
 	tokens     int  // prompt and expected output
 	input      int  // of these, prompt
 	started    bool // the first byte has come
+	work       work
+	image      *image // holds the request's blocks; nil = none does
+	pinned     bool   // they are pinned there
+	loose      int    // blocks pinned besides
 	request    Request
 	next, prev int32
 }
@@ -54,9 +58,12 @@ func (s *reservations) add(id ID) *reservation {
 	return v
 }
 
+// index is the slot of v.
+func (s *reservations) index(v *reservation) int32 { return s.slots[v.prev].next }
+
 // touch moves v to the end of the list.
 func (s *reservations) touch(v *reservation) {
-	i := s.slots[v.prev].next
+	i := s.index(v)
 	s.unlink(v)
 	s.link(i)
 }
@@ -75,7 +82,7 @@ func (s *reservations) unlink(v *reservation) {
 
 // remove frees v. Its contents stay until the slot is used again.
 func (s *reservations) remove(v *reservation) {
-	i := s.slots[v.prev].next
+	i := s.index(v)
 	s.unlink(v)
 	delete(s.byID, v.id)
 	s.free = append(s.free, i)
@@ -135,10 +142,14 @@ func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
 		replica.waiting++
 		replica.queued += v.input
 	}
+	p.enqueue(v, now)
+	p.await(v, now)
 }
 
 // unbook takes v off its replica.
-func (v *reservation) unbook() {
+func (p *Pool) unbook(v *reservation, now time.Duration) {
+	p.dequeue(v, now)
+	v.leave()
 	v.replica.inFlight--
 	v.replica.tokens -= v.tokens
 	v.replica.input -= v.input
@@ -153,14 +164,15 @@ func (v *reservation) unbook() {
 
 // move books v on the replica that really serves it.
 func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
-	v.unbook()
+	p.unbook(v, now)
 	p.book(v, replica, now)
 	p.stats.Mismatches++
 }
 
 // release ends v. The caller holds the lock.
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
-	v.unbook()
+	p.heard(v, o)
+	p.unbook(v, now)
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.Finished(&v.request, v.replica.index, o)
 	}

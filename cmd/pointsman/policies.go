@@ -12,6 +12,7 @@ import (
 // policies is the table of routing policies, in the order in which refusals
 // list them. A policy of your own is one file in decider and one line here.
 var policies = []policyEntry{
+	policy("least_work", none, func(*struct{}) (decider.Policy, error) { return decider.LeastWork{}, nil }),
 	policy("least_requests", none, func(*struct{}) (decider.Policy, error) { return decider.LeastRequests{}, nil }),
 	policy("power_of_two", none, func(*struct{}) (decider.Policy, error) { return decider.PowerOfTwo{}, nil }),
 	policy("round_robin", none, func(*struct{}) (decider.Policy, error) { return &decider.RoundRobin{}, nil }),

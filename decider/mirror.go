@@ -1,0 +1,74 @@
+package decider
+
+import "time"
+
+// configureMirror keeps images of the replicas' caches while the policy looks
+// at prompts. The caller holds the lock.
+func (p *Pool) configureMirror() {
+	switch wanted := p.usesPrefix.Load(); {
+	case wanted && p.mirror == nil:
+		p.mirror = &prefixes{}
+	case !wanted:
+		p.mirror, p.view.depth, p.view.best = nil, nil, 0
+	}
+}
+
+// mirrorMembers makes the images those of the present members.
+func (p *Pool) mirrorMembers() {
+	if p.mirror != nil {
+		p.mirror.members(p.replicas, func(r *Replica) int { return r.cacheTokens / p.config.BlockTokens })
+	}
+}
+
+// image is the image of r's cache, or nil.
+func (p *Pool) image(r *Replica) *image {
+	if p.mirror == nil {
+		return nil
+	}
+	return p.mirror.of(r)
+}
+
+// look finds out what each replica has of the request's prompt.
+func (p *Pool) look(r *Request) {
+	v := &p.view
+	v.input, v.blocks = r.Input, r.Blocks
+	if p.mirror != nil {
+		v.depth, v.best = p.mirror.match(r.Blocks, v.depth)
+	}
+}
+
+// await tells the image of v's replica that the request is on its way to it.
+func (p *Pool) await(v *reservation, now time.Duration) {
+	v.image, v.pinned = p.image(v.replica), false
+	if v.image == nil {
+		return
+	}
+	v.image.await(v.request.Blocks, milliseconds(now))
+	if v.started {
+		v.pin(p.config.BlockTokens)
+	}
+}
+
+// pin tells the image that the request's prompt is computed. Its last block
+// and the output have no key.
+func (v *reservation) pin(blockTokens int) {
+	if v.image == nil || v.image.closed() || v.pinned {
+		return
+	}
+	v.pinned = true
+	v.loose = max(0, v.input/blockTokens-len(v.request.Blocks)) + 1
+	v.image.pin(v.request.Blocks, v.loose)
+}
+
+// leave tells the image that the request is no more on the replica. What was
+// computed of it stays in the cache.
+func (v *reservation) leave() {
+	switch m := v.image; {
+	case m == nil || m.closed():
+	case v.pinned:
+		m.unpin(v.request.Blocks, v.loose)
+	default:
+		m.forsake(v.request.Blocks)
+	}
+	v.image = nil
+}
