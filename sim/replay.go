@@ -224,7 +224,7 @@ func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
 		p.names = append(p.names, []byte(replicaName(i)))
 		p.byName[replicaName(i)] = i
 	}
-	list := t.arrivals(o.Rate, p.chance)
+	list := t.arrivals(o.Rate)
 	p.flights = make([]flight, len(list))
 	for i, a := range list {
 		f := &p.flights[i]

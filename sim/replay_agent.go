@@ -63,7 +63,8 @@ func (p *playback) decide(f *flight) {
 	binary.BigEndian.PutUint64(f.id[8:], p.chance.Uint64())
 	c := f.call
 	a.request = decider.Request{
-		ID: f.id, Pool: a.pool, Session: c.Session, HasSession: c.HasSession,
+		// With another seed, sessions fall on other replicas.
+		ID: f.id, Pool: a.pool, Session: scatter(c.Session + p.o.Seed), HasSession: c.HasSession,
 		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Cut: len(c.Seen) < len(c.Blocks),
 	}
 	a.pool.Decide(&a.request, &a.decision)

@@ -1,9 +1,5 @@
 package sim
 
-import (
-	"math/rand/v2"
-)
-
 // Saturation is the rate in requests/s at which round robin saturates the
 // setup: what the replicas take together while none of them runs out of
 // waiting requests. All requests of the trace are sent at once, in turn to the
@@ -19,7 +15,7 @@ func Saturation(t *Trace, s Setup) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	list := t.arrivals(1, rand.New(rand.NewPCG(1, 1)))
+	list := t.arrivals(1)
 	counts := make([]int, len(fleet))
 	for i, a := range list {
 		k := i % len(fleet)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -125,14 +124,19 @@ type arrival struct {
 }
 
 // arrivals brings the calls to a mean of rate requests/s, keeping the shape of
-// the trace. Calls of one tick are spread over it by chance.
-func (t *Trace) arrivals(rate float64, chance *rand.Rand) []arrival {
+// the trace and its order. Calls of one tick are spread evenly over it.
+func (t *Trace) arrivals(rate float64) []arrival {
 	list := make([]arrival, len(t.Calls))
-	for i := range list {
-		c := &t.Calls[i]
-		list[i] = arrival{c.At + time.Duration(chance.Float64()*float64(t.Tick)), c}
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && t.Calls[i+n].At == t.Calls[i].At {
+			n++
+		}
+		for k := range n {
+			list[i+k] = arrival{t.Calls[i].At + t.Tick*time.Duration(k)/time.Duration(n), &t.Calls[i+k]}
+		}
+		i += n
 	}
-	slices.SortStableFunc(list, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 	first, span := list[0].at, list[len(list)-1].at-list[0].at
 	for i := range list {
 		if span == 0 {

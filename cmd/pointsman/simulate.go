@@ -26,6 +26,8 @@ type simulateCmd struct {
 	Seeds       int      `default:"1" help:"Runs of each policy with as many seeds; figures are their means (${default})."`
 	JSON        bool     `help:"Print one JSON object a policy, one a line."`
 
+	Plot string `help:"Draw times to first token and load over time, of the first seed, into this file, .svg or .png."`
+
 	FeedbackDelay time.Duration `help:"How late the agent hears of first tokens and ends."`
 	NoFirstToken  bool          `help:"The agent hears of a request's first token only at its end."`
 	Poll          time.Duration `help:"Learn first tokens from the engines' counters, looking at them this often."`
@@ -64,6 +66,9 @@ func (c *simulateCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	if err := checkPlot(c.Plot); err != nil {
+		return err
+	}
 	base := sim.ReplayOptions{
 		Setup: sim.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
 		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Poll: c.Poll,
@@ -90,6 +95,15 @@ func (c *simulateCmd) Run() error {
 	results, err := c.replay(trace, base, policies)
 	if err != nil {
 		return err
+	}
+	if c.Plot != "" {
+		first := make([]*sim.Result, len(results))
+		for i := range results {
+			first[i] = results[i][0]
+		}
+		if err := writePlot(c.Plot, first); err != nil {
+			return err
+		}
 	}
 	rows := make([]simulated, len(results))
 	for i := range results {
