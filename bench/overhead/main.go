@@ -147,7 +147,7 @@ func (b *bench) addWay(name, socket, feed string, pool templates.Pool) {
 		socket = "/nowhere"
 	}
 	front := freePort()
-	dir := filepath.Join(b.folder, strings.Fields(name)[0])
+	dir := filepath.Join(b.folder, "haproxy-"+strings.Fields(name)[0])
 	check(os.Mkdir(dir, 0o700))
 	files, err := templates.RenderHAProxy(templates.HAProxy{
 		Version: v, Bind: front, AgentAddress: "unix://" + socket, FeedAddress: feed,
