@@ -30,12 +30,12 @@ func parseFormula(text string) (f formula, used []int, err error) {
 	}
 	program, err := expr.Compile(text, append(options, expr.Env(names))...)
 	if err != nil {
-		return nil, nil, formulaError(err)
+		return nil, nil, formulaError(text, err)
 	}
-	c := formulaCompiler{source: program.Source(), used: make([]bool, len(quantities))}
+	c := formulaCompiler{used: make([]bool, len(quantities))}
 	f = c.node(program.Node())
 	if c.err != nil {
-		return nil, nil, formulaError(c.err)
+		return nil, nil, formulaError(text, c.err)
 	}
 	for k, u := range c.used {
 		if u {
@@ -55,7 +55,7 @@ func notRun(...any) (any, error) { return nil, errors.New("not run") }
 
 // formulaError brings the library's words into one line that begins with the
 // position in the formula. It adds the valid names to an unknown one.
-func formulaError(err error) error {
+func formulaError(formula string, err error) error {
 	var at *file.Error
 	if !errors.As(err, &at) {
 		return err
@@ -68,21 +68,27 @@ func formulaError(err error) error {
 		}
 		text += "; want one of " + strings.Join(names, ", ")
 	}
-	return fmt.Errorf("line %d, column %d of the formula: %s", at.Line, at.Column+1, text)
+	before := []rune(formula)
+	before = before[:min(at.From, len(before))]
+	line, column := 1, 1
+	for _, c := range before {
+		if column++; c == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return fmt.Errorf("line %d, column %d of the formula: %s", line, column, text)
 }
 
 // formulaCompiler turns the checked tree into closures. It keeps the first
 // error: a node that is fine to the library but no arithmetic.
 type formulaCompiler struct {
-	source file.Source
-	used   []bool // by quantity
-	err    error
+	used []bool // by quantity
+	err  error
 }
 
 func (c *formulaCompiler) refuse(n ast.Node, what string) formula {
 	if c.err == nil {
-		at := &file.Error{Location: n.Location(), Message: what + " is no part of a formula"}
-		c.err = at.Bind(c.source)
+		c.err = &file.Error{Location: n.Location(), Message: what + " is no part of a formula"}
 	}
 	return func([]float64) float64 { return 0 }
 }

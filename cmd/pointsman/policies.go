@@ -20,6 +20,9 @@ var policies = []policyEntry{
 	policy("session", decider.SessionOptions{Fallbacks: 2}, func(o *decider.SessionOptions) (decider.Policy, error) {
 		return decider.NewSession(*o)
 	}),
+	policy("weighted", decider.DefaultWeighted, func(o *decider.WeightedOptions) (decider.Policy, error) {
+		return decider.NewWeighted(*o)
+	}),
 	policy("expression", decider.ExpressionOptions{}, func(o *decider.ExpressionOptions) (decider.Policy, error) {
 		return decider.NewExpression(*o)
 	}),
