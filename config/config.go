@@ -33,7 +33,7 @@ type Config struct {
 	Lease time.Duration `yaml:"lease"`
 	// DefaultPool takes requests for unknown models and those whose model
 	// cannot be seen. Empty: an unknown model is a 404, and an unseen one goes
-	// to the only pool if there is just one.
+	// to the first pool, as it does without the agent.
 	DefaultPool string `yaml:"default_pool"`
 	// Models are names that lead to a pool other than by its own Models list.
 	Models map[string]Route `yaml:"models"`

@@ -63,10 +63,10 @@ func (t *table) poolNamed(name []byte) *Pool {
 }
 
 // route sets the pool of r. model is what the body, or a header in its place,
-// names; nil when neither does. It reports false when no pool serves the
+// names; empty when neither does. It reports false when no pool serves the
 // model.
 func (t *table) route(r *Request, model []byte) bool {
-	if rt := t.models[string(model)]; rt != nil && model != nil {
+	if rt := t.models[string(model)]; rt != nil {
 		r.Model, r.LoRA = rt.name, rt.lora
 		r.Pool = rt.pick(r.splitKey())
 		return true
@@ -74,7 +74,9 @@ func (t *table) route(r *Request, model []byte) bool {
 	switch {
 	case t.fallback != nil:
 		r.Pool = t.fallback
-	case model == nil && len(t.pools) == 1:
+	case len(model) == 0 && len(t.pools) > 0:
+		// No model, or none that can be seen: an engine may well serve it, or
+		// tell what is wrong. The proxy by itself goes to the first pool too.
 		r.Pool = t.pools[0]
 	case t.catchAll() != nil:
 		r.Pool = t.catchAll()
@@ -93,9 +95,6 @@ func (t *table) catchAll() *Pool {
 // unknownModel is the message of a 404. It is put into a JSON string by the
 // proxy, so it holds nothing that JSON would have to escape.
 func unknownModel(model []byte) string {
-	if model == nil {
-		return "The request does not name a model that can be seen."
-	}
 	const most = 128
 	name := string(model)
 	if len(name) > most {
