@@ -1,15 +1,15 @@
 package decider
 
 // sessions remembers which replica each session was given last. Its memory is
-// fixed: a session has its place in one row of sessionsARow, and when the row is
-// full takes that of the one longest not heard of.
+// fixed: a session has its place in one row of sessionsARow, and
+// when that is full takes the place of the one longest not heard of.
 type sessions struct {
 	rows []sessionRow // none = remember nothing
 	tick uint32
 }
 
 const (
-	sessionRows  = 1 << 14 // of 8 sessions: 131,072 in 2.6 MiB a pool
+	sessionRows  = 1 << 14 // of 8 sessions: 131,072 in 3 MiB a pool
 	sessionsARow = 8
 )
 
