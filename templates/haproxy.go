@@ -49,9 +49,9 @@ type HAProxy struct {
 	LargeBufsize int
 
 	// ProcessingTimeout is how long a request waits for a decision before it
-	// goes on without one. Default 250 ms before 3.0, where a dead agent costs
-	// each request all of it until the health check notices, and 1 s from 3.0
-	// on. It must exceed the longest hold of an admission policy.
+	// goes on without one. Default 250 ms before 3.1, where a request pays all
+	// of it when its agent has just died, and 1 s from 3.1 on. It must exceed
+	// the longest hold of an admission policy.
 	ProcessingTimeout time.Duration
 
 	// BodyTimeout is how long a client may take to send its body, or as much
@@ -168,7 +168,7 @@ func (o HAProxy) view(full bool) (*view, error) {
 	}
 	if o.ProcessingTimeout == 0 {
 		o.ProcessingTimeout = time.Second
-		if !o.Version.AtLeast(3, 0) {
+		if !o.Version.AtLeast(3, 1) {
 			o.ProcessingTimeout = 250 * time.Millisecond
 		}
 	}

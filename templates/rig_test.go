@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,6 +44,7 @@ type fakeAgent struct {
 	addr   string
 	answer atomic.Pointer[func(vars) vars]
 	asked  atomic.Int64
+	frozen sync.RWMutex
 
 	mu    sync.Mutex
 	l     net.Listener
@@ -53,10 +55,33 @@ type fakeAgent struct {
 // Accept keeps the connections, so that stop can break them.
 func (a *fakeAgent) Accept() (net.Conn, error) {
 	c, err := a.l.Accept()
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.conns = append(a.conns, c)
-	return c, err
+	return freezing{c, a}, nil
+}
+
+// freezing is a connection of an agent that freeze can stop.
+type freezing struct {
+	net.Conn
+	a *fakeAgent
+}
+
+func (c freezing) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.a.frozen.RLock()
+	defer c.a.frozen.RUnlock()
+	return n, err
+}
+
+// freeze makes the agent as silent as one that is stopped by a signal: its
+// sockets are open and nothing is read or answered. It returns what ends it.
+func (a *fakeAgent) freeze() (thaw func()) {
+	a.frozen.Lock()
+	return a.frozen.Unlock
 }
 func (a *fakeAgent) Close() error   { return a.l.Close() }
 func (a *fakeAgent) Addr() net.Addr { return a.l.Addr() }
@@ -75,9 +100,7 @@ func (a *fakeAgent) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.conns {
-		if c != nil {
-			c.Close()
-		}
+		c.Close()
 	}
 	a.conns = nil
 }
@@ -271,11 +294,17 @@ func newRig(t *testing.T, bin proxies.Binary, form string) *rig {
 		}
 	}()
 
-	g.api = filepath.Join(t.TempDir(), "api.sock")
+	// Not t.TempDir: its path may be longer than a socket's path can be.
+	dir, err := os.MkdirTemp("", "pointsman")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	g.api = filepath.Join(dir, "api.sock")
 	o := templates.HAProxy{
 		Version: ver, Bind: strings.TrimPrefix(g.url, "http://"), SPOEConf: "./" + templates.SPOEFile,
 		AgentAddress: g.agent.addr, FeedAddress: l.Addr().String(), RuntimeAPI: "unix://" + g.api,
-		ProcessingTimeout: time.Second,
+		ProcessingTimeout: 300 * time.Millisecond,
 		Pools: []templates.Pool{
 			{Name: "llama", Models: []string{"llama-8b"}, HealthPath: "none", Replicas: []templates.Replica{
 				{Name: "r1", Address: g.r1.addr()}, {Name: "r2", Address: g.r2.addr()},
