@@ -1,5 +1,7 @@
 package decider
 
+import "sort"
+
 // image is what one replica's KV cache is believed to hold, and in which order
 // it would evict it: the engine's own bookkeeping, replayed. A block is there
 // because a request on its way to the replica will bring it (awaited), because
@@ -17,6 +19,7 @@ type image struct {
 	free     uint32       // first of the unused entries, linked by next
 	resident int          // pinned or evictable: what takes space in the cache
 	loose    int          // pinned blocks without a key
+	used     int          // entries awaited or pinned
 }
 
 type imageEntry struct {
@@ -25,6 +28,9 @@ type imageEntry struct {
 	awaited    uint32
 	pinned     uint32
 }
+
+// inUse reports whether a request needs the block.
+func (e *imageEntry) inUse() bool { return e.awaited > 0 || e.pinned > 0 }
 
 const unlisted = ^uint32(0)
 
@@ -35,7 +41,11 @@ func newImage(of *Replica, index *blockIndex, bit uint64, capacity int) *image {
 // await notes that a request with these blocks is on its way.
 func (m *image) await(blocks []uint64, now uint32) {
 	for _, key := range blocks {
-		m.entries[m.ensure(key, now)].awaited++
+		e := &m.entries[m.ensure(key, now)]
+		if !e.inUse() {
+			m.used++
+		}
+		e.awaited++
 	}
 }
 
@@ -46,7 +56,10 @@ func (m *image) forsake(blocks []uint64) {
 		if i == 0 {
 			continue
 		}
-		m.entries[i].awaited--
+		e := &m.entries[i]
+		if e.awaited--; !e.inUse() {
+			m.used--
+		}
 		m.dropIdle(i)
 	}
 }
@@ -83,8 +96,12 @@ func (m *image) unpin(blocks []uint64, loose int) {
 		if i == 0 {
 			continue
 		}
-		if m.entries[i].pinned--; m.entries[i].pinned == 0 {
+		e := &m.entries[i]
+		if e.pinned--; e.pinned == 0 {
 			m.link(i)
+		}
+		if !e.inUse() {
+			m.used--
 		}
 	}
 	m.evict()
@@ -113,6 +130,15 @@ func (m *image) match(blocks []uint64) int {
 		}
 	}
 	return len(blocks)
+}
+
+// matchInUse counts the leading blocks that requests need. Whoever needs one
+// needs those before it as well.
+func (m *image) matchInUse(blocks []uint64) int {
+	return sort.Search(len(blocks), func(d int) bool {
+		i := m.find(blocks[d])
+		return i == 0 || !m.entries[i].inUse()
+	})
 }
 
 // evict makes room, as far as nothing in use stands in the way.
@@ -227,7 +253,7 @@ func (m *image) growTable() {
 // dropIdle forgets i if nothing holds it and it is not in the cache.
 func (m *image) dropIdle(i uint32) {
 	e := &m.entries[i]
-	if e.awaited > 0 || e.pinned > 0 || e.next != unlisted {
+	if e.inUse() || e.next != unlisted {
 		return
 	}
 	m.index.drop(e.key, m.bit)

@@ -80,6 +80,28 @@ func (v *View) Queue(i int) float64 { return v.pool.backlog(v.Replicas[i], v.Now
 // Queued is the number of requests in that queue.
 func (v *View) Queued(i int) int { return v.Replicas[i].prefill.n }
 
+// Uncached is the number of prompt tokens to be computed of those requests,
+// nothing taken off for time.
+func (v *View) Uncached(i int) int { return v.Replicas[i].prefill.uncached }
+
+// InUse is how many blocks of the cache the requests on the replica at index i
+// of Replicas need, shared ones counted once; 0 unless the policy is a
+// PrefixUser.
+func (v *View) InUse(i int) int {
+	if m := v.pool.image(v.Replicas[i]); m != nil {
+		return m.used + m.loose
+	}
+	return 0
+}
+
+// Shared is how many of the prompt's blocks are among those in use.
+func (v *View) Shared(i int) int {
+	if m := v.pool.image(v.Replicas[i]); m != nil {
+		return m.matchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
+	}
+	return 0
+}
+
 // Work is the prefill work that the request would be on the replica at index i
 // of Replicas, in the tokens of Queue.
 func (v *View) Work(i int) float64 { return prefillWork(v.input-v.Cached(i), v.input) }

@@ -59,6 +59,7 @@ func (m *meter) speed(prior float64) float64 {
 type work struct {
 	queued        bool
 	ahead, behind int32   // neighbours; 0 = none
+	uncached      int     // prompt tokens that are
 	tokens        float64 // its own work
 	backlog       float64 // work until its first token, as it was sent
 	told          bool    // its first token was told when it came, not with the end
@@ -68,6 +69,7 @@ type work struct {
 type prefillQueue struct {
 	first, last int32 // reservations; 0 = none
 	n           int
+	uncached    int           // prompt tokens of all in the queue
 	work        float64       // of all in the queue
 	since       time.Duration // when the first one was begun
 	measured    time.Duration // since when done is counted
@@ -97,9 +99,11 @@ func (p *Pool) enqueue(v *reservation, now time.Duration) {
 	} else {
 		p.reservations.at(q.last).work.behind = i
 	}
-	v.work = work{queued: true, ahead: q.last, tokens: prefillWork(v.input-p.cached(v), v.input)}
+	uncached := v.input - p.cached(v)
+	v.work = work{queued: true, ahead: q.last, uncached: uncached, tokens: prefillWork(uncached, v.input)}
 	q.last = i
 	q.n++
+	q.uncached += uncached
 	q.work += v.work.tokens
 	v.work.backlog = p.backlog(v.replica, now)
 }
@@ -132,6 +136,7 @@ func (p *Pool) dequeue(v *reservation, now time.Duration) {
 	}
 	w.queued = false
 	q.n--
+	q.uncached -= w.uncached
 	q.work -= w.tokens
 }
 

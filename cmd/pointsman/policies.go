@@ -13,12 +13,25 @@ import (
 // list them. A policy of your own is one file in decider and one line here.
 var policies = []policyEntry{
 	policy("least_work", none, func(*struct{}) (decider.Policy, error) { return decider.LeastWork{}, nil }),
+	policy("least_tokens", none, func(*struct{}) (decider.Policy, error) { return decider.LeastTokens{}, nil }),
 	policy("least_requests", none, func(*struct{}) (decider.Policy, error) { return decider.LeastRequests{}, nil }),
 	policy("power_of_two", none, func(*struct{}) (decider.Policy, error) { return decider.PowerOfTwo{}, nil }),
 	policy("round_robin", none, func(*struct{}) (decider.Policy, error) { return &decider.RoundRobin{}, nil }),
 	policy("random", none, func(*struct{}) (decider.Policy, error) { return decider.Random{}, nil }),
 	policy("session", decider.SessionOptions{Fallbacks: 2}, func(o *decider.SessionOptions) (decider.Policy, error) {
 		return decider.NewSession(*o)
+	}),
+	policy("prefix_affinity", decider.PrefixAffinityDefaults, func(o *decider.PrefixAffinityOptions) (decider.Policy, error) {
+		return decider.NewPrefixAffinity(*o)
+	}),
+	policy("cache_aware", decider.CacheAwareDefaults, func(o *decider.CacheAwareOptions) (decider.Policy, error) {
+		return decider.NewCacheAware(*o)
+	}),
+	policy("prefix_cache", decider.PrefixCacheDefaults, func(o *decider.PrefixCacheOptions) (decider.Policy, error) {
+		return decider.NewPrefixCache(*o)
+	}),
+	policy("kv_cost", decider.KVCostDefaults, func(o *decider.KVCostOptions) (decider.Policy, error) {
+		return decider.NewKVCost(*o)
 	}),
 	policy("weighted", decider.DefaultWeighted, func(o *decider.WeightedOptions) (decider.Policy, error) {
 		return decider.NewWeighted(*o)
