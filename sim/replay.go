@@ -91,8 +91,12 @@ func (o *ReplayOptions) validate() error {
 	switch {
 	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):
 		return fmt.Errorf("a rate of %v requests/s, want above 0", o.Rate)
-	case o.Agents < 0 || o.MirrorScale < 0 || o.FeedbackDelay < 0 || o.Poll < 0:
-		return errors.New("agents, mirror scale, feedback delay and poll must not be negative")
+	case o.Agents < 0 || o.Agents > 1024:
+		return fmt.Errorf("%d agents, want 1 to 1024", o.Agents)
+	case !(o.MirrorScale > 0 && o.MirrorScale <= 1000):
+		return fmt.Errorf("a mirror scale of %v, want above 0 to 1000", o.MirrorScale)
+	case o.FeedbackDelay < 0 || o.Poll < 0 || o.Poll > 0 && o.Poll < time.Millisecond:
+		return errors.New("a negative feedback delay, or a poll more often than every millisecond")
 	case !(o.TokenNoise >= 0 && o.TokenNoise < 1):
 		return fmt.Errorf("a token noise of %v, want 0 to below 1", o.TokenNoise)
 	case o.Poll > 0 && (o.NoFirstToken || o.Agents > 1):
@@ -177,7 +181,16 @@ const never = time.Duration(math.MaxInt64)
 // arguments give equal results. Replays may run at the same time, also of the
 // same trace.
 func Replay(t *Trace, o ReplayOptions) (*Result, error) {
-	p, err := newPlayback(t, &o)
+	p, err := play(t, &o)
+	if err != nil {
+		return nil, err
+	}
+	return p.result(o.PolicyName), nil
+}
+
+// play runs a playback with agents to its end.
+func play(t *Trace, o *ReplayOptions) (*playback, error) {
+	p, err := newPlayback(t, o)
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +212,13 @@ func Replay(t *Trace, o ReplayOptions) (*Result, error) {
 	}
 	p.news.push(news{at: time.Second, kind: newsSweep})
 	p.run(p.decide)
-	return p.result(o.PolicyName), nil
+	return p, nil
 }
 
 func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
-	o.Agents = max(o.Agents, 1)
+	if o.Agents == 0 {
+		o.Agents = 1
+	}
 	if o.MirrorScale == 0 {
 		o.MirrorScale = 1
 	}

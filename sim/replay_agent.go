@@ -163,6 +163,9 @@ func (p *playback) hear(n news) {
 		}
 		p.news.push(news{at: n.at + time.Second, kind: newsSweep})
 	case newsDeath:
+		if p.dead[n.n] {
+			return
+		}
 		p.dead[n.n] = true
 		p.schedule(n.n)
 		p.fleet[n.n].Jobs(func(j *Job, _ bool) { p.end(j.Owner.(*flight), flightFailed) })

@@ -1,5 +1,7 @@
 package sim
 
+import "errors"
+
 // Saturation is the rate in requests/s at which round robin saturates the
 // setup: what the replicas take together while none of them runs out of
 // waiting requests. All requests of the trace are sent at once, in turn to the
@@ -37,6 +39,9 @@ func Saturation(t *Trace, s Setup) (float64, error) {
 				}
 			}
 		}
+	}
+	if rate == 0 {
+		return 0, errors.New("no request of the trace fits into a replica's cache")
 	}
 	return rate, nil
 }

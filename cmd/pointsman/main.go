@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+
+	"pointsman/config"
 )
 
 // version is set by the linker.
@@ -43,7 +45,7 @@ func main() {
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
 		kong.Description("The route-decision agent for LLM serving behind HAProxy."),
-		kong.Vars{"default_config": defaultConfig, "spoe_conf": defaultSPOEConf}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": defaultSPOEConf}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err := ctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "pointsman:", err)
 		os.Exit(1)

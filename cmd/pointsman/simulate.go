@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -21,7 +22,7 @@ type simulateCmd struct {
 	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or numbers of your own as in 70b:prefill_rate=8000,chunk=2048 (${default})."`
 	Load        float64  `default:"0.85" help:"Rate in multiples of the one at which round robin saturates this setup (${default})."`
 	Rate        float64  `help:"Rate in requests/s, in place of --load."`
-	Policy      []string `default:"least_requests" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. shared_cache is the bound: one cache and one queue (${default})."`
+	Policy      []string `default:"${default_policy}" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. shared_cache is the bound: one cache and one queue (${default})."`
 	Seed        uint64   `default:"1" help:"First seed (${default})."`
 	Seeds       int      `default:"1" help:"Runs of each policy with as many seeds; figures are their means (${default})."`
 	JSON        bool     `help:"Print one JSON object a policy, one a line."`
@@ -58,7 +59,9 @@ type simulated struct {
 	Refused   float64 `json:"refused,omitempty"`
 }
 
-func (c *simulateCmd) Run() error {
+func (c *simulateCmd) Run() error { return c.run(os.Stdout) }
+
+func (c *simulateCmd) run(w io.Writer) error {
 	if c.Seeds < 1 || !(c.Load > 0) || c.Rate < 0 || c.VisibleChars < 0 {
 		return errors.New("want at least 1 seed, a load above 0, and no negative numbers")
 	}
@@ -115,13 +118,13 @@ func (c *simulateCmd) Run() error {
 			if err != nil {
 				return err
 			}
-			fmt.Println(string(b))
+			fmt.Fprintf(w, "%s\n", b)
 		}
 		return nil
 	}
-	fmt.Printf("%d requests, %d replicas of %s with %d tokens of cache each\n", len(trace.Calls), c.Replicas, c.Profile, c.CacheTokens)
-	fmt.Printf("%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n\n", base.Rate, base.Rate/saturation, saturation)
-	printSimulated(os.Stdout, rows, spreads(results))
+	fmt.Fprintf(w, "%d requests, %d replicas of %s with %d tokens of cache each\n", len(trace.Calls), c.Replicas, c.Profile, c.CacheTokens)
+	fmt.Fprintf(w, "%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n\n", base.Rate, base.Rate/saturation, saturation)
+	printSimulated(w, rows, spreads(results))
 	return nil
 }
 

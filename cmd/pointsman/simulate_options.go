@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,8 +27,10 @@ type simulatedPolicy struct {
 func parsePolicies(args []string) ([]simulatedPolicy, error) {
 	var list []simulatedPolicy
 	for _, spec := range splitOutside(strings.Join(args, ","), ',') {
-		spec = strings.TrimSpace(spec)
-		if spec == sharedCache {
+		switch spec = strings.TrimSpace(spec); spec {
+		case "":
+			return nil, fmt.Errorf("policy: an empty name; want %s, or %s", strings.Join(policyNames(), ", "), sharedCache)
+		case sharedCache:
 			list = append(list, simulatedPolicy{name: spec})
 			continue
 		}
@@ -41,9 +42,6 @@ func parsePolicies(args []string) ([]simulatedPolicy, error) {
 			p, _, err := newPolicy(c)
 			return p, err
 		}})
-	}
-	if len(list) == 0 {
-		return nil, errors.New("no policy given")
 	}
 	return list, nil
 }
@@ -99,10 +97,7 @@ func splitOutside(s string, sep byte) []string {
 			from = i + 1
 		}
 	}
-	if from < len(s) {
-		parts = append(parts, s[from:])
-	}
-	return parts
+	return append(parts, s[from:])
 }
 
 // parseProfile reads a profile's name, and after a colon numbers in the place

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/bytedance/sonic"
+
+	"pointsman/config"
+)
+
+// simulateArgs parses the arguments of simulate as main does.
+func simulateArgs(t *testing.T, args ...string) *simulateCmd {
+	t.Helper()
+	var c simulateCmd
+	p, err := kong.New(&c, kong.Vars{"default_policy": config.DefaultPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// writeTrace writes a small trace in Mooncake's form.
+func writeTrace(t *testing.T) string {
+	var b bytes.Buffer
+	for i := range 400 {
+		fmt.Fprintf(&b, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [0, %d]}`+"\n", i/5*3000, 600+i%400, 20+i%50, 1+i%90)
+	}
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSimulateJSON(t *testing.T) {
+	trace := writeTrace(t)
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	c := simulateArgs(t, "--trace", trace, "--replicas", "2", "--cache-tokens", "20000", "--profile", "8b", "--load", "0.8", "--seeds", "2", "--json", "--plot", plot,
+		"--policy", "round_robin,session:load_bound=1.25:fallbacks=1,{name: session, fallbacks: 0}", "--policy", "shared_cache")
+	var out bytes.Buffer
+	if err := c.run(&out); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(out.String()) {
+		var row map[string]any
+		if err := sonic.UnmarshalString(line, &row); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		names = append(names, row["policy"].(string))
+		for _, path := range []string{"hit_rate", "ttft_s.mean", "ttft_s.p50", "ttft_s.p90", "ttft_s.p99", "e2e_s.p99", "good", "imbalance"} {
+			at := any(row)
+			for _, key := range strings.Split(path, ".") {
+				at = at.(map[string]any)[key]
+			}
+			if x, ok := at.(float64); !ok || x <= 0 {
+				t.Errorf("%s of %v is %v", path, row["policy"], at)
+			}
+		}
+		if len(row) != 6 {
+			t.Errorf("keys of %s", line)
+		}
+	}
+	if want := []string{"round_robin", "session:load_bound=1.25:fallbacks=1", "{name: session, fallbacks: 0}", "shared_cache"}; !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
+	}
+	if b, err := os.ReadFile(plot); err != nil || !bytes.HasPrefix(b, []byte("<svg ")) {
+		t.Errorf("plot: %v", err)
+	}
+
+	again := bytes.Clone(out.Bytes())
+	out.Reset()
+	if err := c.run(&out); err != nil || !bytes.Equal(again, out.Bytes()) {
+		t.Errorf("a second run differs: %v\n%s%s", err, again, out.Bytes())
+	}
+}
+
+func TestSimulateTable(t *testing.T) {
+	c := simulateArgs(t, "--trace", writeTrace(t), "--replicas", "3", "--cache-tokens", "20000", "--profile", "70b:chunk=2048,base_ms=10",
+		"--policy", "round_robin,random", "--fail", "5s@1", "--speed-mix", "1,0.5", "--seeds", "2")
+	var out bytes.Buffer
+	if err := c.run(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"400 requests, 3 replicas of 70b:chunk=2048,base_ms=10 with 20000 tokens", "load 0.85", "\nround_robin ", "\nrandom ", "p90 spread", "failed"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+func TestSimulateRefuses(t *testing.T) {
+	trace := writeTrace(t)
+	for args, want := range map[string]string{
+		"--policy=nonsense":            `unknown "nonsense"; want `,
+		"--policy=session:fallbacks=7": "want 0, 1 or 2",
+		"--policy=session:fallbacks":   `policy session: "fallbacks", want option=value`,
+		"--policy=session:load_bond=2": "load_bond",
+		"--policy=random,":             "policy: an empty name; want ",
+		"--profile=7b":                 `profile: unknown "7b"; want 70b or 8b`,
+		"--profile=8b:chunk=x":         `profile: "chunk=x", want a number for one of attention_depth, base_ms,`,
+		"--profile=8b:chunk=1":         "leaves prompts none",
+		"--fail=3@60s":                 `fail: "3@60s", want a time and a replica as 60s@3`,
+		"--fail=60s@8":                 "failure of replica 8, want 0 to 7",
+		"--plot=x.pdf":                 `plot: "x.pdf", want a file that ends in .svg or .png`,
+		"--load=0":                     "a load above 0",
+		"--cache-tokens=10":            "a cache of 10 tokens",
+		"--poll=1s --no-first-token":   "polling for first tokens",
+		"--replicas=0":                 "0 replicas, want 1 to 4096",
+		"--cache-tokens=512":           "no request of the trace fits",
+		"--trace=/nonexistent/nowhere": "no such file",
+		"--token-noise=1 --replicas=2": "a token noise of 1",
+		"--mirror-scale=-1":            "a mirror scale of -1",
+	} {
+		c := simulateArgs(t, append([]string{"--trace", trace}, strings.Fields(args)...)...)
+		if err := c.run(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want … %s …", args, err, want)
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package sim
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pointsman/decider"
+)
+
+func roundRobin() (decider.Policy, error)    { return &decider.RoundRobin{}, nil }
+func leastRequests() (decider.Policy, error) { return decider.LeastRequests{}, nil }
+
+// smallTrace is n requests with prompts that share beginnings.
+func smallTrace(n int) *Trace {
+	t := &Trace{BlockTokens: 64}
+	for i := range n {
+		c := Call{At: time.Duration(i) * 200 * time.Millisecond, Input: 64 + i*37%900, Output: 1 + i*13%60, HasSession: i%3 > 0, Session: uint64(i % 7)}
+		for k := range c.Input / t.BlockTokens {
+			c.Blocks = append(c.Blocks, scatter(uint64(k*100+i%(1+3*k))))
+		}
+		c.Seen, c.Estimate = c.Blocks, c.Input
+		t.Calls = append(t.Calls, c)
+	}
+	return t
+}
+
+func smallOptions() ReplayOptions {
+	return ReplayOptions{
+		Setup: Setup{Replicas: 4, Profile: Profile8B, CacheTokens: 4096},
+		Rate:  40, Seed: 1, Policy: leastRequests, PolicyName: "least_requests",
+	}
+}
+
+// Equal arguments give equal results, alone and beside others.
+func TestReplayRepeats(t *testing.T) {
+	trace := smallTrace(300)
+	o := smallOptions()
+	o.FeedbackDelay, o.TokenNoise, o.MirrorScale, o.Agents, o.Speeds = 30*time.Millisecond, 0.2, 2, 3, []float64{1, 0.5}
+	o.Failures = []Failure{{At: 3 * time.Second, Replica: 2}}
+	results := make([]*Result, 6)
+	var all sync.WaitGroup
+	for i := range results {
+		all.Go(func() {
+			o := o
+			o.Seed = uint64(i / 5) // the last one has another seed
+			var err error
+			if results[i], err = Replay(trace, o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i, r := range results[1:5] {
+		if !reflect.DeepEqual(r, results[0]) {
+			t.Errorf("run %d differs from the first", i+1)
+		}
+	}
+	if reflect.DeepEqual(results[5], results[0]) {
+		t.Error("another seed changes nothing")
+	}
+}
+
+// Every request ends once, whatever happens to replicas and news, and in the
+// end the agents hold no reservation.
+func TestReplayEndsEveryRequest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 80).Draw(t, "requests")
+		o := smallOptions()
+		o.Replicas = rapid.IntRange(1, 5).Draw(t, "replicas")
+		o.CacheTokens = rapid.IntRange(300, 3000).Draw(t, "cache")
+		o.Rate = rapid.Float64Range(1, 500).Draw(t, "rate")
+		o.FeedbackDelay = time.Duration(rapid.IntRange(0, 2).Draw(t, "delay")) * 250 * time.Millisecond
+		o.Agents = rapid.IntRange(1, 3).Draw(t, "agents")
+		switch rapid.IntRange(0, 2).Draw(t, "first tokens") {
+		case 1:
+			o.NoFirstToken = true
+		case 2:
+			o.Poll, o.Agents = 50*time.Millisecond, 1
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "failures") {
+			o.Failures = append(o.Failures, Failure{
+				At:      time.Duration(rapid.IntRange(0, 3000).Draw(t, "at")) * time.Millisecond,
+				Replica: rapid.IntRange(0, o.Replicas-1).Draw(t, "replica"),
+			})
+		}
+		p, err := play(smallTrace(n), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := p.result("")
+		if len(r.TTFT)+r.Failed+r.Refused != n || len(r.E2E) != len(r.TTFT) || p.ended != n || p.load.total != 0 {
+			t.Fatalf("%d served, %d failed, %d refused of %d; %d in flight", len(r.TTFT), r.Failed, r.Refused, n, p.load.total)
+		}
+		if len(o.Failures) == 0 && r.Failed > 0 {
+			t.Fatalf("%d failed without a failure", r.Failed)
+		}
+		for i := range p.flights {
+			f := &p.flights[i]
+			if f.state == flightServed && (f.first < f.at || f.done < f.first || f.job.tokens != f.call.Output) {
+				t.Fatalf("request %d: %+v", i, f)
+			}
+		}
+		for pending := p.news.heap; len(pending) > 0; pending = p.news.heap {
+			n := p.news.pop()
+			p.now = n.at
+			if n.flight != nil {
+				p.hear(n)
+			}
+		}
+		for _, a := range p.agents {
+			if left := a.pool.Status().Reservations; left != 0 {
+				t.Fatalf("%d reservations left", left)
+			}
+		}
+	})
+}
+
+// What the agent hears late, it decides by late.
+func TestReplayFeedback(t *testing.T) {
+	trace := smallTrace(400)
+	o := smallOptions()
+	saturation, err := Saturation(trace, o.Setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Rate = 0.9 * saturation
+	now, err := Replay(trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.FeedbackDelay = 10 * time.Second
+	late, err := Replay(trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := Mean(now.TTFT), Mean(late.TTFT); a >= b {
+		t.Errorf("mean time to first token %v, and %v with news 10 s late", a, b)
+	}
+}
+
+// A poll tells of the oldest requests of an engine, as many as have begun.
+func TestReplayPoll(t *testing.T) {
+	o := smallOptions()
+	o.Poll = 20 * time.Millisecond
+	o.Replicas = 1
+	heard := &watcher{}
+	o.Policy = func() (decider.Policy, error) { return heard, nil }
+	trace := smallTrace(200)
+	for i := range trace.Calls {
+		trace.Calls[i].Output += 50 // the poll comes before the end
+	}
+	if _, err := Replay(trace, o); err != nil {
+		t.Fatal(err)
+	}
+	if heard.first != 200 || !slices.IsSorted(heard.order) {
+		t.Errorf("%d first tokens heard of, in order: %v", heard.first, slices.IsSorted(heard.order))
+	}
+	o.NoFirstToken = true
+	if _, err := Replay(smallTrace(2), o); err == nil {
+		t.Error("polled for what is not to be heard")
+	}
+}
+
+// watcher sends all to the first replica and notes the first tokens.
+type watcher struct {
+	decider.RoundRobin
+	first int
+	order []string
+}
+
+func (w *watcher) Reserved(*decider.Request, int) {}
+func (w *watcher) FirstToken(r *decider.Request, _ int) {
+	w.first++
+	w.order = append(w.order, r.ID.String()[:18])
+}
+func (w *watcher) Finished(*decider.Request, int, decider.Outcome) {}
+
+// A dead replica costs its requests, and after that no more.
+func TestReplayFailure(t *testing.T) {
+	o := smallOptions()
+	o.Failures = []Failure{{At: 2 * time.Second, Replica: 1}, {At: 2 * time.Second, Replica: 1}}
+	r, err := Replay(smallTrace(400), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed == 0 || r.Failed > 20 || len(r.TTFT)+r.Failed != 400 {
+		t.Errorf("%d failed, %d served", r.Failed, len(r.TTFT))
+	}
+}
+
+func TestReplayRefuses(t *testing.T) {
+	for name, change := range map[string]func(*ReplayOptions){
+		"replicas": func(o *ReplayOptions) { o.Replicas = 0 },
+		"rate":     func(o *ReplayOptions) { o.Rate = math.NaN() },
+		"failure":  func(o *ReplayOptions) { o.Failures = []Failure{{Replica: 4}} },
+		"noise":    func(o *ReplayOptions) { o.TokenNoise = 1 },
+		"mirror":   func(o *ReplayOptions) { o.MirrorScale = math.Inf(1) },
+		"speed":    func(o *ReplayOptions) { o.Speeds = []float64{0} },
+		"cache":    func(o *ReplayOptions) { o.CacheTokens = 1 },
+		"poll":     func(o *ReplayOptions) { o.Poll = 1 },
+		"agents":   func(o *ReplayOptions) { o.Agents = -1 },
+	} {
+		o := smallOptions()
+		change(&o)
+		if _, err := Replay(smallTrace(1), o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// Below the saturation queues stay short, above they grow with the trace.
+func TestSaturation(t *testing.T) {
+	short, long := smallTrace(2000), smallTrace(4000)
+	o := smallOptions()
+	o.Policy = roundRobin
+	saturation, err := Saturation(long, o.Setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := func(trace *Trace, load float64) time.Duration {
+		o.Rate = load * saturation
+		r, err := Replay(trace, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Quantile(r.TTFT, 0.99)
+	}
+	if below := last(long, 0.8); below > 5*time.Second {
+		t.Errorf("at 0.8 of %.1f requests/s, p99 %v", saturation, below)
+	}
+	if a, b := last(short, 1.3), last(long, 1.3); float64(b) < 1.7*float64(a) {
+		t.Errorf("at 1.3 of %.1f requests/s, p99 %v of 2,000 and %v of 4,000 requests", saturation, a, b)
+	}
+	slow := o.Setup
+	slow.Speeds = []float64{1, 0.5}
+	if s, err := Saturation(long, slow); err != nil || math.Abs(s/saturation-0.75) > 0.02 {
+		t.Errorf("%.1f requests/s with half of the replicas half as fast, %.1f without: %v", s, saturation, err)
+	}
+	if _, err := Saturation(&Trace{BlockTokens: 64, Calls: []Call{{Input: 1 << 20, Output: 1}}}, o.Setup); err == nil {
+		t.Error("nothing fits, yet a rate")
+	}
+}
+
+// The order alone counts: one cache finds what the publishers of the trace and
+// of the policy comparison found.
+func TestTraceHitRate(t *testing.T) {
+	trace := openTrace(t, TraceOptions{})
+	for _, c := range []struct {
+		cache    int
+		min, max float64
+	}{
+		{1_000_000, 0.054, 0.056},
+		{200_000_000, 0.374 - 0.003, 0.374 + 0.003},
+	} {
+		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: trace.BlockTokens, CacheTokens: c.cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range trace.Calls {
+			if err := e.Submit(0, &Job{Blocks: call.Blocks, Input: call.Input, Output: 1}); err != nil {
+				t.Fatal(err)
+			}
+			finish(e)
+		}
+		s := e.Stats()
+		rate := float64(s.HitTokens) / float64(s.QueryTokens)
+		t.Logf("%d tokens of cache: hit rate %.4f", c.cache, rate)
+		if rate < c.min || rate > c.max {
+			t.Errorf("%d tokens of cache: hit rate %.4f, want %.4f to %.4f", c.cache, rate, c.min, c.max)
+		}
+	}
+}
+
+// published is the setup whose figures a policy comparison published.
+var published = Setup{Replicas: 8, Profile: Profile70B, CacheTokens: 500_000}
+
+// The anchors of that comparison come out: where round robin saturates, its
+// times, and those of one shared cache with one queue.
+func TestTraceAnchors(t *testing.T) {
+	trace := openTrace(t, TraceOptions{})
+	saturation, err := Saturation(trace, published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if saturation < 0.9*4.67 || saturation > 1.1*4.67 {
+		t.Errorf("saturation at %.2f requests/s, want 4.67 ± 10 %%", saturation)
+	}
+	for _, c := range []struct {
+		name      string
+		run       func(*Trace, ReplayOptions) (*Result, error)
+		load, p90 float64
+		within    float64
+	}{
+		{"round robin", Replay, 0.85, 47.3, 0.1},
+		// Close to saturation a few percent of the rate make the queue.
+		{"round robin", Replay, 0.95, 94.0, 0.15},
+		{"shared cache", ReplayShared, 0.85, 4.18, 0.1},
+		{"shared cache", ReplayShared, 0.95, 5.53, 0.1},
+	} {
+		r, err := c.run(trace, ReplayOptions{Setup: published, Rate: c.load * saturation, Seed: 1, Policy: roundRobin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p90 := Quantile(r.TTFT, 0.9).Seconds()
+		t.Logf("%s, load %.2f: p90 %.2f s, hit rate %.4f", c.name, c.load, p90, r.HitRate)
+		if math.Abs(p90/c.p90-1) > c.within {
+			t.Errorf("%s, load %.2f: p90 of the time to first token %.2f s, want %.2f ± %.0f %%", c.name, c.load, p90, c.p90, 100*c.within)
+		}
+		if len(r.TTFT) != len(trace.Calls) {
+			t.Errorf("%d served of %d", len(r.TTFT), len(trace.Calls))
+		}
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	trace := openTrace(b, TraceOptions{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Replay(trace, ReplayOptions{Setup: published, Rate: 4, Seed: 1, Policy: leastRequests}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
