@@ -86,7 +86,6 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	v.started = true
 	v.replica.waiting--
-	v.replica.queued -= v.input
 	if v.decided != nil && ttft > 0 { // else it is not known
 		v.replica.ttft.add(ttft, now)
 	}

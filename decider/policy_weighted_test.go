@@ -67,7 +67,8 @@ func TestWeightedWithoutAnOpinion(t *testing.T) {
 	}
 	// Where no candidate has an opinion, the other scorers decide alone.
 	p, _ = newTestPool(weighted(t, map[string]float64{"lora": 5, "queue": 1}), 3)
-	p.replicas[0].waiting, p.replicas[1].waiting = 2, 1
+	hold(p, 0, 2, 0)
+	hold(p, 1, 1, 0)
 	if d, _ := decide(p); d.Server != "r2" {
 		t.Errorf("went to %s", d.Server)
 	}

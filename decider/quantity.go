@@ -30,10 +30,11 @@ func (q quantity) zero() any {
 // explains each.
 var quantities = []quantity{
 	{"in_flight", false, func(e *evaluation) float64 { return float64(e.replica.inFlight) }},
-	{"waiting", false, func(e *evaluation) float64 { return e.replica.waitingNow() }},
-	{"running", false, func(e *evaluation) float64 { return e.replica.runningNow() }},
+	{"waiting", false, func(e *evaluation) float64 { return e.view.waiting(e.index) }},
+	{"running", false, func(e *evaluation) float64 { return e.view.running(e.index) }},
 	{"tokens", false, func(e *evaluation) float64 { return float64(e.replica.tokens) }},
-	{"queue_tokens", false, func(e *evaluation) float64 { return float64(e.replica.queued) }},
+	{"queue_tokens", false, func(e *evaluation) float64 { return e.view.Queue(e.index) }},
+	{"speed", false, func(e *evaluation) float64 { return e.view.Speed(e.index) }},
 	{"kv_usage", false, func(e *evaluation) float64 { return e.replica.kvUsageNow() }},
 	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughputNow(e.view.Now) }},
 	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
@@ -67,18 +68,22 @@ func sessionRank(e *evaluation) float64 {
 // What the engine says of itself stands before what the pool has counted. It
 // lacks what was sent since, but also knows of requests from elsewhere.
 
-func (r *Replica) waitingNow() float64 {
-	if r.signals.Known {
-		return float64(r.signals.Waiting)
+// waiting is the number of requests that replica i has before their first
+// token. That is predicted where first tokens are not told when they come.
+func (v *View) waiting(i int) float64 {
+	if s := &v.Replicas[i].signals; s.Known {
+		return float64(s.Waiting)
 	}
-	return float64(r.waiting)
+	v.Queue(i) // brings the queue up to now
+	return float64(v.Queued(i))
 }
 
-func (r *Replica) runningNow() float64 {
+func (v *View) running(i int) float64 {
+	r := v.Replicas[i]
 	if r.signals.Known {
 		return float64(r.signals.Running)
 	}
-	return float64(r.inFlight - r.waiting)
+	return float64(r.inFlight) - v.waiting(i)
 }
 
 func (r *Replica) kvUsageNow() float64 {

@@ -24,7 +24,6 @@ type Replica struct {
 	waiting  int // of these, before their first byte
 	tokens   int // prompt and expected output tokens of the reservations
 	input    int // of these, prompt tokens
-	queued   int // of these, of requests before their first byte
 
 	near     int // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere
 	adapters adapters
@@ -88,9 +87,6 @@ func (r *Replica) Tokens() int { return r.tokens }
 
 // InputTokens is the number of prompt tokens among Tokens.
 func (r *Replica) InputTokens() int { return r.input }
-
-// QueuedTokens is the number of those of requests whose first byte has not come.
-func (r *Replica) QueuedTokens() int { return r.queued }
 
 // Near is how near the replica is to the agent: 2 on its node, 1 in its zone,
 // 0 elsewhere or not known.

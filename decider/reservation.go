@@ -140,7 +140,6 @@ func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
 	replica.input += v.input
 	if !v.started {
 		replica.waiting++
-		replica.queued += v.input
 	}
 	p.enqueue(v, now)
 	p.await(v, now)
@@ -155,7 +154,6 @@ func (p *Pool) unbook(v *reservation, now time.Duration) {
 	v.replica.input -= v.input
 	if !v.started {
 		v.replica.waiting--
-		v.replica.queued -= v.input
 	}
 	if v.request.LoRA != "" {
 		v.replica.adapters.drop(v.request.LoRA)

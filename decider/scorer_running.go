@@ -1,13 +1,13 @@
 package decider
 
 // RunningScorer prefers few requests that generate: as the engine says, or
-// else as the pool has counted.
+// else all in flight but those predicted to wait.
 type RunningScorer struct{}
 
 // Score implements Scorer.
 func (RunningScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = v.Replicas[i].runningNow()
+		out[c] = v.running(i)
 	}
 	lowestBest(out)
 }

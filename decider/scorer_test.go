@@ -20,6 +20,18 @@ func score(p *Pool, s Scorer, change ...func(*Request)) []float64 {
 	return out
 }
 
+// hold gives replica i requests that wait for their first token and others
+// that have had it.
+func hold(p *Pool, i, waiting, running int) {
+	for n := range waiting + running {
+		r := Request{ID: newID(), Pool: p, Input: 1000, Output: -1, Stream: true}
+		p.reserve(&r, p.replicas[i], p.clock())
+		if n < running {
+			p.FirstToken(r.ID, []byte(p.replicas[i].name))
+		}
+	}
+}
+
 // cache sets how many blocks of the next prompt each replica holds.
 func cache(p *Pool, blocks ...int32) {
 	p.view.depth, p.view.best = blocks, slices.Max(blocks)
@@ -53,8 +65,8 @@ func TestScorers(t *testing.T) {
 	wantScores(t, "prefix without a prompt", score(p, PrefixScorer{}, func(r *Request) { r.Input = 0 }), none, none, none)
 
 	wantScores(t, "queue, all equal", score(p, QueueScorer{}), 1, 1, 1)
-	r[0].inFlight, r[0].waiting = 4, 4
-	r[1].inFlight, r[1].waiting = 4, 1
+	hold(p, 0, 4, 0)
+	hold(p, 1, 1, 3)
 	wantScores(t, "queue", score(p, QueueScorer{}), 0, .75, 1)
 	wantScores(t, "running", score(p, RunningScorer{}), 1, 0, 1)
 	p.Signal("r2", Signals{Waiting: 8, Running: 6, KVUsage: .9, Throughput: 5})
@@ -68,11 +80,13 @@ func TestScorers(t *testing.T) {
 
 	wantScores(t, "locality", score(p, LocalityScorer{}), 1, .5, 0)
 
+	r[0].taken, r[1].taken = perSecond{}, perSecond{}
 	for range 4 {
 		r[0].taken.add(clock.now)
 	}
 	wantScores(t, "throughput", score(p, ThroughputScorer{}), .2, 1, 0)
 
+	r[1].ttft = latency{}
 	wantScores(t, "latency, nothing known", score(p, LatencyScorer{}), none, none, none)
 	r[0].ttft.add(time.Second, clock.now)
 	r[1].ttft.add(3*time.Second, clock.now)
