@@ -106,6 +106,13 @@ func (f *Feed) Close() {
 }
 
 func (f *Feed) serve(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		// However this process ends, HAProxy gets a reset. HAProxy 3.0 does not
+		// act upon an orderly close: its ring would never connect again.
+		if err := tcp.SetLinger(0); err != nil {
+			f.log.Debug("feed connection", "error", err)
+		}
+	}
 	f.open.Add(1)
 	defer func() {
 		c.Close()
