@@ -115,11 +115,11 @@ func (p *Pool) finished(o Outcome) {
 	p.stats.Outcomes[o.End]++
 	v := p.reservations.find(o.ID)
 	served := p.byName[string(o.Server)]
-	if v == nil {
-		p.gone.add(o.ID)
-		if served != nil {
-			p.stats.Unreserved++
-		}
+	if v == nil || v.decided == nil {
+		p.gone.add(o.ID) // the question may wait yet
+	}
+	if v == nil && served != nil {
+		p.stats.Unreserved++
 	}
 	if o.Redispatched && v != nil && v.decided != nil && v.decided != served {
 		p.fail(v.decided, now) // it did not take the connection: another one did
