@@ -36,8 +36,8 @@ type WeightedOptions struct {
 	Scorers map[string]float64 `yaml:"scorers"`
 }
 
-// DefaultWeighted has the weights of llm-d's guides.
-var DefaultWeighted = WeightedOptions{Scorers: map[string]float64{"prefix": 3, "queue": 2, "kv_usage": 2}}
+// WeightedDefaults are the weights of llm-d's guides.
+var WeightedDefaults = WeightedOptions{Scorers: map[string]float64{"prefix": 3, "queue": 2, "kv_usage": 2}}
 
 // NewWeighted returns a Weighted, or an error that names the option at fault.
 func NewWeighted(o WeightedOptions) (*Weighted, error) {

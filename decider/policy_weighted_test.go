@@ -37,7 +37,7 @@ func TestWeightedSumsTheScores(t *testing.T) {
 }
 
 func TestWeightedSpreadsTies(t *testing.T) {
-	p, _ := newTestPool(weighted(t, DefaultWeighted.Scorers), 5)
+	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 5)
 	for s, c := range tally(p, draws/4, true) {
 		if math.Abs(float64(c)-draws/20) > 5*math.Sqrt(draws/20*.8) {
 			t.Errorf("%s had %d of %d", s, c, draws/4)
@@ -47,7 +47,7 @@ func TestWeightedSpreadsTies(t *testing.T) {
 
 // A burst at one instant spreads, because each decision counts at once.
 func TestWeightedBurst(t *testing.T) {
-	p, _ := newTestPool(weighted(t, DefaultWeighted.Scorers), 8)
+	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 8)
 	for s, c := range tally(p, 1000, false) {
 		if c < 100 || c > 150 {
 			t.Errorf("%s holds %d of 1000", s, c)
@@ -120,7 +120,7 @@ func allScorers() map[string]float64 {
 }
 
 func BenchmarkWeighted(b *testing.B) {
-	for name, scorers := range map[string]map[string]float64{"default": DefaultWeighted.Scorers, "all": allScorers()} {
+	for name, scorers := range map[string]map[string]float64{"default": WeightedDefaults.Scorers, "all": allScorers()} {
 		for _, n := range []int{8, 64, 512} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) { benchRank(b, weighted(b, scorers), n) })
 		}

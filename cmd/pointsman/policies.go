@@ -33,7 +33,7 @@ var policies = []policyEntry{
 	policy("kv_cost", decider.KVCostDefaults, func(o *decider.KVCostOptions) (decider.Policy, error) {
 		return decider.NewKVCost(*o)
 	}),
-	policy("weighted", decider.DefaultWeighted, func(o *decider.WeightedOptions) (decider.Policy, error) {
+	policy("weighted", decider.WeightedDefaults, func(o *decider.WeightedOptions) (decider.Policy, error) {
 		return decider.NewWeighted(*o)
 	}),
 	policy("expression", decider.ExpressionOptions{}, func(o *decider.ExpressionOptions) (decider.Policy, error) {
