@@ -91,12 +91,13 @@ func render(v *view, names map[string]string) ([]File, error) {
 	return files, nil
 }
 
+// execute runs one template and ends its text in one newline.
 func execute(tmpl string, data any) (string, error) {
 	var b bytes.Buffer
 	if err := parsed.ExecuteTemplate(&b, tmpl, data); err != nil {
 		return "", err
 	}
-	return b.String(), nil
+	return strings.Trim(b.String(), "\n") + "\n", nil
 }
 
 // poolView is the view together with one of its pools.
@@ -182,10 +183,11 @@ func (v *view) snippets() ([]Snippet, error) {
 	if !v.Version.AtLeast(3, 4) {
 		add("defaults", "defaults", false, v)
 	}
-	add("frontend", "frontend", false, v)
+	// The optional lines come first, because a use_backend must follow the rules.
 	if v.LogProfiles() {
 		add("frontend", "live", true, v)
 	}
+	add("frontend", "frontend", false, v)
 	for _, p := range v.Pools {
 		if len(p.Replicas) == 0 {
 			add("backend "+p.Name, "backend", false, v.For(p))
