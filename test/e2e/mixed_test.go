@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pointsman/sim"
+	"pointsman/test/proxies"
+)
+
+// TestMixed sends every kind of request that the main job is for, with clients
+// that leave at every stage. None fails, the bodies arrive whole, and the agent
+// learns what became of each.
+func TestMixed(t *testing.T) {
+	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+		n := 1000
+		if bin.Version == "3.2" {
+			n = 5000
+		}
+		if soak {
+			n = 100_000
+		}
+		var engines []*engine
+		for i := range 4 {
+			engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), sim.ServerOptions{Models: []string{model}}))
+		}
+		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(engines...)))
+		s.start()
+		m := sendMixture(t, s, n)
+
+		p := s.agent.settled(pool)
+		series := s.agent.metrics()
+		label := fmt.Sprintf(`{pool=%q}`, pool)
+		count := func(name string) int {
+			t.Helper()
+			v, ok := series["pointsman_"+name+label]
+			if !ok {
+				t.Errorf("no metric pointsman_%s%s", name, label)
+			}
+			return int(v)
+		}
+		for _, r := range p.Replicas {
+			if r.State != "up" || r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 || r.Failed != 0 {
+				t.Errorf("replica at the end: %+v", r)
+			}
+			// Clients that left may have done so with the answer on its way.
+			if seen := m.served[r.Name]; r.Served < seen || r.Served > seen+m.aborted {
+				t.Errorf("%s served %d, its clients saw %d (%d left)", r.Name, r.Served, seen, m.aborted)
+			}
+		}
+		for _, name := range []string{"server_mismatch_total", "undecided_total", "reservations_adopted_total", "outcomes_unreserved_total"} {
+			if v := count(name); v != 0 {
+				t.Errorf("%s is %d, want 0", name, v)
+			}
+		}
+		// Whatever was reserved has ended by an outcome.
+		if reserved := p.Decisions - count("client_gone_before_decision_total"); p.ended() != reserved {
+			t.Errorf("%d reservations, %d outcomes: %v", reserved, p.ended(), p.Outcomes)
+		}
+		if p.Decisions < m.completed || p.Decisions > m.completed+m.aborted {
+			t.Errorf("%d decisions for %d complete and %d aborted requests", p.Decisions, m.completed, m.aborted)
+		}
+		if p.Outcomes["served"] < m.completed {
+			t.Errorf("%d outcomes served, want at least %d", p.Outcomes["served"], m.completed)
+		}
+		if gone := p.Outcomes["client_gone"]; gone < m.mustBeGone || gone > m.aborted {
+			t.Errorf("%d outcomes client_gone, want %d to %d", gone, m.mustBeGone, m.aborted)
+		}
+		for _, end := range []string{"failed", "refused", "died", "timed_out"} {
+			if p.Outcomes[end] != 0 {
+				t.Errorf("%d outcomes %s, want none", p.Outcomes[end], end)
+			}
+		}
+		s.agent.untroubled()
+		for _, e := range engines {
+			// A client that leaves takes its work with it.
+			eventually(t, 5*time.Second, e.name+" is idle", func() (bool, string) {
+				a := call{method: "GET", path: "/metrics"}.do(http.DefaultClient, e.address)
+				return bytes.Contains(a.body, []byte("\nvllm:num_requests_running{engine=\"0\",model_name=\""+model+"\"} 0\n")), string(a.body)
+			})
+		}
+		t.Logf("%d complete, %d aborted: %v", m.completed, m.aborted, p.Outcomes)
+	})
+}
+
+// mixture is what came of a mixture of requests.
+type mixture struct {
+	mu                 sync.Mutex
+	completed, aborted int
+	mustBeGone         int // left after they had been decided, before the end
+	served             map[string]int
+}
+
+// stage is where a client leaves.
+type stage int
+
+const (
+	never stage = iota
+	inBody
+	beforeHeaders
+	inStream
+	stages
+)
+
+// sendMixture sends n requests from some clients at a time.
+func sendMixture(t *testing.T, s *site, n int) *mixture {
+	const clients = 24
+	m := &mixture{served: map[string]int{}}
+	h1, h2 := newClient(clients, true, false), newClient(clients, true, true)
+	defer h1.CloseIdleConnections()
+	defer h2.CloseIdleConnections()
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n) && failed.Load() < 20; i = next.Add(1) {
+				r := rand.New(rand.NewPCG(42, uint64(i)))
+				client, host := h1, s.front
+				if r.IntN(4) == 0 {
+					client, host = h2, s.front2
+				}
+				if err := m.send(r, client, host); err != nil {
+					failed.Add(1)
+					t.Errorf("request %d: %v", i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return m
+}
+
+// send sends one request, drawn from r.
+func (m *mixture) send(r *rand.Rand, client *http.Client, host string) error {
+	// Sizes from 100 B to 2 MB, evenly by their logarithm.
+	size := int(100 * math.Exp(r.Float64()*math.Log(20_000)))
+	stream, leave := r.IntN(2) == 0, never
+	if r.IntN(5) == 0 {
+		leave = 1 + stage(r.IntN(int(stages)-1))
+	}
+	c := call{chunked: r.IntN(3) == 0, header: map[string]string{"X-Session-Id": fmt.Sprint("s", r.IntN(50)), "X-Pointsman-Server": "r1"}}
+	switch {
+	case leave == inStream:
+		c.body = chat(model, size, 100_000, true, r.IntN(1<<20))
+	case leave == beforeHeaders:
+		c.body = chat(model, size, 5, stream, r.IntN(1<<20))
+		c.header["X-Fake-Delay"] = "20s"
+	case r.IntN(8) == 0:
+		c.path = "/v1/completions"
+		c.body = fmt.Appendf(nil, `{"prompt":%q,"max_tokens":5,"stream":%t,"model":%q}`, fill(min(size, 50_000), r.IntN(1<<20)), stream, model)
+	case r.IntN(8) == 0:
+		c.path = "/v1/embeddings"
+		c.body = fmt.Appendf(nil, `{"model":%q,"input":[%q,"x"]}`, model, fill(min(size, 50_000), r.IntN(1<<20)))
+	default:
+		c.body = chat(model, size, 1+r.IntN(40), stream, r.IntN(1<<20))
+	}
+	if leave != never {
+		return m.abort(r, client, host, c, leave)
+	}
+	a := c.do(client, host)
+	if err := c.check(a); err != nil {
+		return fmt.Errorf("%s, %d bytes, chunked %t, stream %t: %w", c.path, len(c.body), c.chunked, stream, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.completed++
+	m.served[a.engine]++
+	return nil
+}
+
+// abort sends c and leaves at a stage. It fails when the request could not be
+// brought to that stage.
+func (m *mixture) abort(r *rand.Rand, client *http.Client, host string, c call, leave stage) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.mu.Lock()
+	m.aborted++
+	if leave == inStream {
+		m.mustBeGone++
+	}
+	m.mu.Unlock()
+	pause := time.Duration(r.IntN(20_000)) * time.Microsecond
+	var body io.Reader
+	switch leave {
+	case inBody:
+		body = io.MultiReader(bytes.NewReader(c.body[:len(c.body)/2]), leaver{ctx, cancel, pause})
+	case beforeHeaders:
+		// From before the question to the agent until long after its answer.
+		time.AfterFunc(pause, cancel)
+	}
+	req, err := c.request(ctx, host, body)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if leave == inStream {
+			return fmt.Errorf("before its stream: %w", err)
+		}
+		if !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("left at stage %d: %w", leave, err)
+		}
+		return nil
+	}
+	defer resp.Body.Close()
+	if leave != inStream {
+		return fmt.Errorf("left at stage %d, but was answered: %s", leave, resp.Status)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("stream to be left: %s", resp.Status)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, 200+r.IntN(5000))); err != nil {
+		return fmt.Errorf("stream to be left: %w", err)
+	}
+	return nil // cancels
+}
+
+// leaver is the rest of a body that never comes: the client leaves.
+type leaver struct {
+	ctx    context.Context
+	cancel func()
+	after  time.Duration
+}
+
+func (l leaver) Read([]byte) (int, error) {
+	time.AfterFunc(l.after, l.cancel)
+	<-l.ctx.Done()
+	return 0, l.ctx.Err()
+}

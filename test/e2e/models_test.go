@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pointsman/sim"
+	"pointsman/test/proxies"
+)
+
+// TestModels serves two models from two pools behind one frontend.
+func TestModels(t *testing.T) {
+	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+		t.Parallel()
+		names := []string{"llama-70b", "my-alias", "qwen-7b", "canary"}
+		o := sim.ServerOptions{Models: names, LoRA: []string{"sql-adapter"}}
+		l1, l2, q1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "q1", o)
+		s := newSite(t, bin, fmt.Sprintf(`
+models:
+  canary: {split: {llama: 90, qwen: 10}}
+pools:
+  llama: {models: [llama-70b, my-alias], replicas: %s}
+  qwen: {models: [qwen-7b], lora: [sql-adapter], replicas: %s}
+`, replicasYAML(l1, l2), replicasYAML(q1)))
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+
+		// send returns the pool whose engine served.
+		send := func(c call) string {
+			t.Helper()
+			a := c.do(client, s.front)
+			if err := c.check(a); err != nil {
+				t.Errorf("%.60s: %v", c.body, err)
+				return ""
+			}
+			return map[byte]string{'l': "llama", 'q': "qwen"}[a.engine[0]]
+		}
+		late := func(model string) []byte {
+			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}],"max_tokens":1,"model":%q}`, fill(400_000, 0), model)
+		}
+		for _, c := range []struct {
+			what string
+			call
+			pool string
+		}{
+			{"the model of the first pool", call{body: chat("llama-70b", 300, 1, false, 0)}, "llama"},
+			{"an alias", call{body: chat("my-alias", 300, 1, true, 0)}, "llama"},
+			{"the model of the second pool", call{body: chat("qwen-7b", 300, 1, false, 0)}, "qwen"},
+			{"a LoRA adapter", call{body: chat("sql-adapter", 300, 1, true, 0)}, "qwen"},
+			{"the model after the messages", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"model":"qwen-7b"}`)}, "qwen"},
+			{"escapes in the model", call{body: []byte(`{"model":"qw\u0065n-7b","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "qwen"},
+			{"a long body, model first", call{body: chat("qwen-7b", 400_000, 1, false, 0)}, "qwen"},
+			{"a long body, chunked", call{body: chat("qwen-7b", 400_000, 1, false, 0), chunked: true}, "qwen"},
+			{"the model beyond what is seen, in a header", call{body: late("qwen-7b"), header: map[string]string{"X-Gateway-Model-Name": "qwen-7b"}}, "qwen"},
+			{"an empty model", call{body: []byte(`{"model":"","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
+			{"no model", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
+			{"the model beyond what is seen", call{body: late("llama-70b")}, "llama"},
+			{"the model beyond what is seen, chunked", call{body: late("llama-70b"), chunked: true}, "llama"},
+		} {
+			if got := send(c.call); got != c.pool {
+				t.Errorf("%s: served by pool %q, want %q", c.what, got, c.pool)
+			}
+		}
+		if n := s.agent.metrics()["pointsman_model_unseen_total"]; n != 3 {
+			t.Errorf("pointsman_model_unseen_total is %v, want 3", n)
+		}
+
+		// Unknown models, some of them made to break out of the error's JSON.
+		for _, name := range []string{"gpt-5", `a"b\\c`, "ü%[src]\u2028", strings.Repeat("x", 5000)} {
+			quoted, err := json.Marshal(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := call{body: fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":"hi"}]}`, quoted)}
+			a := c.do(client, s.front)
+			var e struct {
+				Error struct {
+					Message, Type, Param, Code string
+				}
+			}
+			if err := json.Unmarshal(a.body, &e); a.status != 404 || err != nil || a.header.Get("Content-Type") != "application/json" ||
+				e.Error.Message == "" || e.Error.Type != "invalid_request_error" || e.Error.Param != "model" || e.Error.Code != "model_not_found" {
+				t.Errorf("model %.20q: %d %v %s (%v)", name, a.status, a.header, a.body, err)
+			}
+		}
+
+		// The split: of 300, the tenth is 30, and 8 or 60 come once in a million.
+		by := map[string]int{}
+		for range 300 {
+			by[send(call{body: chat("canary", 300, 1, false, 0)})]++
+		}
+		if by["qwen"] < 8 || by["qwen"] > 60 {
+			t.Errorf("a split of 90 to 10 gave %v", by)
+		}
+		// A session stays on its branch, and sessions take both.
+		branches := map[string]int{}
+		for i := range 60 {
+			c := call{body: chat("canary", 300, 1, false, 0), header: map[string]string{"X-Session-Id": fmt.Sprint("session ", i)}}
+			first := send(c)
+			branches[first]++
+			for range 2 {
+				if again := send(c); again != first {
+					t.Errorf("session %d: %s, then %s", i, first, again)
+				}
+			}
+		}
+		if branches["llama"] < 30 || branches["qwen"] == 0 {
+			t.Errorf("60 sessions on the branches: %v", branches)
+		}
+		for _, p := range []string{"llama", "qwen"} {
+			if st := s.agent.settled(p); st.FellOpen != 0 || st.Outcomes["served"] != st.Decisions {
+				t.Errorf("%+v", st)
+			}
+		}
+		s.agent.untroubled()
+
+		// The same without the agent: each model still reaches its pool.
+		s.agent.kill()
+		for model, want := range map[string]string{"llama-70b": "llama", "qwen-7b": "qwen", "sql-adapter": "qwen", "my-alias": "llama"} {
+			if got := send(call{body: chat(model, 300, 1, false, 0)}); got != want {
+				t.Errorf("without an agent, %s is served by pool %q, want %q", model, got, want)
+			}
+		}
+	})
+}

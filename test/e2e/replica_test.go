@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/sim"
+	"pointsman/test/proxies"
+)
+
+// serve sends n small requests one by one and returns who served them. Each has
+// to succeed.
+func (s *site) serve(client *http.Client, n int) map[string]int {
+	s.t.Helper()
+	by := map[string]int{}
+	for i := range n {
+		c := small(i%2 == 0)
+		a := c.do(client, s.front)
+		if err := c.check(a); err != nil {
+			s.t.Errorf("request %d: %v", i, err)
+		}
+		by[a.engine]++
+	}
+	return by
+}
+
+// awaitState waits until the agent knows the replica to be in one of the states.
+func (s *site) awaitState(replica string, most time.Duration, states ...string) {
+	s.t.Helper()
+	eventually(s.t, most, fmt.Sprintf("%s is %s", replica, strings.Join(states, " or ")), func() (bool, string) {
+		p := s.agent.pool(pool)
+		for _, state := range states {
+			if p.replica(replica).State == state {
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%+v", p.replica(replica))
+	})
+}
+
+// returns waits until the replica serves again.
+func (s *site) returns(client *http.Client, replica string) {
+	s.t.Helper()
+	eventually(s.t, 10*time.Second, replica+" serves again", func() (bool, string) {
+		by := s.serve(client, 6)
+		return by[replica] > 0, fmt.Sprint(by)
+	})
+}
+
+// TestReplicaTrouble has replicas fail in each way. The next decision knows, and
+// knows when it is over.
+func TestReplicaTrouble(t *testing.T) {
+	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+		t.Parallel()
+		s, engines := threeReplicas(t, bin)
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+		bad := engines[0]
+		if by := s.serve(client, 30); len(by) != 3 {
+			t.Fatalf("before any trouble, served by %v", by)
+		}
+
+		// hit sends requests until one meets the bad replica, which shall fail
+		// it, and returns how it ended there.
+		hit := func(c call) answer {
+			t.Helper()
+			for range 50 {
+				if a := c.do(client, s.front); a.engine == bad.name {
+					return a
+				}
+			}
+			t.Fatalf("50 requests have not met %s", bad.name)
+			return answer{}
+		}
+		// spared checks that the next requests succeed, elsewhere.
+		spared := func(how string, n int) {
+			t.Helper()
+			if by := s.serve(client, n); by[bad.name] != 0 {
+				t.Errorf("%s: it served %d of the next %d requests", how, by[bad.name], n)
+			}
+		}
+		failed := func() int { return s.agent.pool(pool).replica(bad.name).Failed }
+
+		// It answers 500.
+		before := failed()
+		fault(t, bad, `{"status":500,"count":1}`)
+		if a := hit(small(false)); a.status != 500 || a.engine != bad.name {
+			t.Errorf("a 500 came as %d of %q: %v", a.status, a.engine, a.err)
+		}
+		s.awaitState(bad.name, 2*time.Second, "cooling")
+		spared("answered 500", 10)
+		if n := failed() - before; n != 1 {
+			t.Errorf("a 500 counts %d failures, want 1", n)
+		}
+		s.awaitState(bad.name, 5*time.Second, "up")
+		s.returns(client, bad.name)
+
+		// It dies in mid-stream.
+		before = failed()
+		fault(t, bad, `{"die_after":3,"count":1}`)
+		if a := hit(small(true)); a.err == nil {
+			t.Errorf("a stream that broke came whole: %q", a.body)
+		}
+		s.awaitState(bad.name, 2*time.Second, "cooling")
+		spared("died in mid-stream", 10)
+		if n, died := failed()-before, s.agent.pool(pool).Outcomes["died"]; n != 1 || died != 1 {
+			t.Errorf("a broken stream counts %d failures and %d died, want 1 and 1", n, died)
+		}
+		s.awaitState(bad.name, 5*time.Second, "up")
+		s.returns(client, bad.name)
+
+		// It refuses connections. The request that meets it is served by
+		// another; after that only the cooling's end leads a request there.
+		before = failed()
+		bad.down()
+		eventually(t, 5*time.Second, "a decision has met the refusal", func() (bool, string) {
+			by := s.serve(client, 1)
+			p := s.agent.pool(pool)
+			return p.replica(bad.name).Failed > before || p.replica(bad.name).State == "down", fmt.Sprint(by, p)
+		})
+		s.awaitState(bad.name, 2*time.Second, "cooling", "down")
+		s.awaitState(bad.name, 15*time.Second, "down") // by HAProxy's checks
+		chosen := s.agent.pool(pool).replica(bad.name).Chosen
+		spared("down", 20)
+		if n := s.agent.pool(pool).replica(bad.name).Chosen - chosen; n != 0 {
+			t.Errorf("it was chosen %d times while down", n)
+		}
+		bad.up(t)
+		s.awaitState(bad.name, 15*time.Second, "up")
+		s.returns(client, bad.name)
+
+		// It is drained at the proxy.
+		s.command("set server " + pool + "/" + bad.name + " state drain")
+		s.awaitState(bad.name, time.Second, "draining")
+		spared("drained", 20)
+		s.command("set server " + pool + "/" + bad.name + " state ready")
+		s.awaitState(bad.name, time.Second, "up")
+		s.returns(client, bad.name)
+
+		// Nothing is left of all this.
+		p := s.agent.settled(pool)
+		for _, r := range p.Replicas {
+			if r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 || r.State != "up" {
+				t.Errorf("at the end: %+v", r)
+			}
+			if r.Name != bad.name && r.Failed != 0 {
+				t.Errorf("%s is blamed for %d failures that were another's", r.Name, r.Failed)
+			}
+		}
+		s.agent.untroubled()
+	})
+}
+
+// fault sets how the engine fails from now on.
+func fault(t *testing.T, e *engine, how string) {
+	t.Helper()
+	if a := (call{path: "/fake/fail", body: []byte(how)}).do(http.DefaultClient, e.address); a.err != nil || a.status != 200 {
+		t.Fatalf("fault: %v %s", a.err, a.body)
+	}
+}
+
+// TestRuntimeServers lets a pool without a list of replicas take them from
+// HAProxy: servers added at run time are used within a second, weights are
+// followed, and removed ones are forgotten.
+func TestRuntimeServers(t *testing.T) {
+	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+		t.Parallel()
+		a := startEngine(t, "a", sim.ServerOptions{Models: []string{model}})
+		b := startEngine(t, "b", sim.ServerOptions{Models: []string{model}})
+		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: random}}\n", pool, model))
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+
+		add := func(e *engine) {
+			t.Helper()
+			s.command(fmt.Sprintf("add server %s/%s %s", pool, e.name, e.address))
+			s.command(fmt.Sprintf("enable server %s/%s", pool, e.name))
+			eventually(t, time.Second, e.name+" is used", func() (bool, string) {
+				before := s.agent.pool(pool)
+				if before.replica(e.name).Name == "" {
+					return false, fmt.Sprintf("%+v", before)
+				}
+				s.serve(client, 4)
+				p := s.agent.pool(pool)
+				return p.replica(e.name).Chosen > 0, fmt.Sprintf("%+v", p)
+			})
+		}
+		add(a)
+		add(b)
+		if r := s.agent.pool(pool).replica("b"); r.Address != b.address {
+			t.Errorf("address of b is %q, want %q", r.Address, b.address)
+		}
+
+		s.command("set server llama/b weight 9")
+		eventually(t, time.Second, "the weight is known", func() (bool, string) {
+			p := s.agent.pool(pool)
+			return p.replica("b").Weight == 9 && p.replica("a").Weight == 1, fmt.Sprintf("%+v", p)
+		})
+		// Nine of ten go to b: of 200, fewer than 160 come once in a million.
+		if by := s.serve(client, 200); by["b"] < 160 || by["a"] == 0 {
+			t.Errorf("with weights 1 and 9, served by %v", by)
+		}
+
+		s.command("disable server llama/a")
+		s.awaitState("a", time.Second, "down")
+		if by := s.serve(client, 20); by["a"] != 0 {
+			t.Errorf("in maintenance, a served %d", by["a"])
+		}
+		eventually(t, 5*time.Second, "HAProxy removes a", func() (bool, string) {
+			out := s.command("del server llama/a")
+			return strings.Contains(out, "deleted"), out
+		})
+		eventually(t, time.Second, "the agent forgets a", func() (bool, string) {
+			p := s.agent.pool(pool)
+			return len(p.Replicas) == 1, fmt.Sprintf("%+v", p)
+		})
+		s.serve(client, 10)
+		s.agent.settled(pool)
+		s.agent.untroubled()
+	})
+}

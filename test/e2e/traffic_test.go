@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// traffic is good traffic that goes on until it is stopped. Each request has a
+// connection of its own: a proxy that is reloaded may close an idle one just as
+// a request is sent on it, with or without an agent.
+type traffic struct {
+	t       testing.TB
+	done    atomic.Int64
+	quit    chan struct{}
+	clients sync.WaitGroup
+	once    sync.Once
+
+	mu     sync.Mutex
+	by     map[string]int // requests by the engine that served them
+	failed int
+}
+
+// startTraffic starts clients that send small requests, streams and plain, to
+// host, with a pause between them so that two processors are enough. Each that
+// fails fails the test.
+func startTraffic(t testing.TB, host string, clients int) *traffic {
+	tr := &traffic{t: t, quit: make(chan struct{}), by: map[string]int{}}
+	client := newClient(clients, false, false)
+	for n := range clients {
+		tr.clients.Go(func() {
+			for i := n; ; i++ {
+				select {
+				case <-tr.quit:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				c := small(i%2 == 0)
+				a := c.do(client, host)
+				err := c.check(a)
+				tr.mu.Lock()
+				tr.by[a.engine]++
+				if err != nil {
+					if tr.failed++; tr.failed <= 10 {
+						t.Errorf("under load: %v", err)
+					}
+				}
+				tr.mu.Unlock()
+				tr.done.Add(1)
+			}
+		})
+	}
+	t.Cleanup(func() { tr.stop() })
+	return tr
+}
+
+// stop ends the traffic and returns the number of its requests.
+func (tr *traffic) stop() int {
+	tr.once.Do(func() { close(tr.quit) })
+	tr.clients.Wait()
+	return int(tr.done.Load())
+}
+
+// await waits until n further requests have been answered.
+func (tr *traffic) await(n int64) {
+	tr.t.Helper()
+	want := tr.done.Load() + n
+	eventually(tr.t, 20*time.Second, "requests go on being answered", func() (bool, string) {
+		return tr.done.Load() >= want, ""
+	})
+}
