@@ -21,7 +21,7 @@ type blockShard struct {
 type blockSlot struct {
 	key  uint64
 	mask uint64  // the replicas that hold the block; 0 = empty slot
-	heat float32 // requests for it, decayed, as of at
+	heat float32 // requests that found it, decayed, as of at
 	at   uint32  // milliseconds
 }
 
@@ -52,8 +52,8 @@ func (x *blockIndex) find(key uint64) *blockSlot {
 	}
 }
 
-// add notes that the replicas of mask hold key and that it was asked for at
-// now. It returns the replicas that held it before.
+// add notes that the replicas of mask hold key, for a request at now. It
+// returns the replicas that held it before.
 func (x *blockIndex) add(key, mask uint64, now uint32) (before uint64) {
 	h := key * golden
 	s := &x.shards[h>>(64-shardBits)]
@@ -70,7 +70,8 @@ func (x *blockIndex) add(key, mask uint64, now uint32) (before uint64) {
 	before = slot.mask
 	if before == 0 {
 		s.used++
-		*slot = blockSlot{key: key, at: now}
+		*slot = blockSlot{key: key, mask: mask, at: now}
+		return 0
 	}
 	slot.mask |= mask
 	slot.heat, slot.at = slot.decayed(now)+1, now

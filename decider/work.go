@@ -27,8 +27,8 @@ const firstSpeed = 10_000
 // measured for speedPrior. A single sample counts for at most sampleSpread
 // times more or less than what was known.
 const (
-	speedMemory  = 60.0 // seconds
-	speedPrior   = 5.0  // seconds
+	speedMemory  = 120.0 // seconds
+	speedPrior   = 20.0  // seconds
 	sampleSpread = 8
 )
 
