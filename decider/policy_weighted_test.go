@@ -90,13 +90,13 @@ func TestWeightedSettlesScorersThatObserve(t *testing.T) {
 
 func TestWeightedOptionsAreChecked(t *testing.T) {
 	for want, scorers := range map[string]map[string]float64{
-		`scorers: unknown "prefxi"; want prefix, queue, `:      {"prefxi": 1},
-		`scorers: queue has the weight -1; want 0 or more`:     {"queue": -1},
-		`scorers: queue has the weight +Inf; want 0 or more`:   {"queue": math.Inf(1)},
-		`scorers: want at least one with a weight above 0`:     {"queue": 0},
-		`scorers: want at least one with a weight above 0 `:    {},
-		`scorers: lora has the weight NaN; want 0 or more`:     {"lora": math.NaN(), "queue": 1},
-		"scorers: unknown \"a\\nb\"; want prefix, queue, runn": {"a\nb": 1},
+		`scorers: unknown "prefxi"; want prefix, queue, `:    {"prefxi": 1},
+		`scorers: queue has the weight -1; want 0 or more`:   {"queue": -1},
+		`scorers: queue has the weight +Inf; want 0 or more`: {"queue": math.Inf(1)},
+		`scorers: want at least one with a weight above 0`:   {"queue": 0},
+		`scorers: want at least one with a weight above 0 `:  {},
+		`scorers: lora has the weight NaN; want 0 or more`:   {"lora": math.NaN(), "queue": 1},
+		"scorers: unknown \"a\\nb\"; want prefix, queue, ":   {"a\nb": 1},
 	} {
 		_, err := NewWeighted(WeightedOptions{scorers})
 		if err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(want)) {

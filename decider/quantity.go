@@ -35,7 +35,7 @@ var quantities = []quantity{
 	{"tokens", false, func(e *evaluation) float64 { return float64(e.replica.tokens) }},
 	{"queue_tokens", false, func(e *evaluation) float64 { return e.view.Queue(e.index) }},
 	{"speed", false, func(e *evaluation) float64 { return e.view.Speed(e.index) }},
-	{"kv_usage", false, func(e *evaluation) float64 { return e.replica.kvUsageNow() }},
+	{"kv_usage", false, func(e *evaluation) float64 { return e.view.kvUsage(e.index) }},
 	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughputNow(e.view.Now) }},
 	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
 	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.weight) }},
@@ -86,11 +86,18 @@ func (v *View) running(i int) float64 {
 	return float64(r.inFlight) - v.waiting(i)
 }
 
-func (r *Replica) kvUsageNow() float64 {
+// kvUsage is the used share of replica i's KV cache, 0 to 1: by the blocks in
+// use where the pool has an image of the cache, else by the tokens in flight.
+func (v *View) kvUsage(i int) float64 {
+	r := v.Replicas[i]
 	if r.signals.Known {
 		return r.signals.KVUsage
 	}
-	return min(1, float64(r.tokens)/float64(max(r.cacheTokens, 1)))
+	used := v.InUse(i) * v.BlockTokens
+	if used == 0 {
+		used = r.tokens
+	}
+	return min(1, float64(used)/float64(max(r.cacheTokens, 1)))
 }
 
 func (r *Replica) throughputNow(t time.Duration) float64 {

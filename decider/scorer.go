@@ -22,6 +22,7 @@ var scorers = []struct {
 }{
 	{"prefix", func() Scorer { return PrefixScorer{} }},
 	{"queue", func() Scorer { return QueueScorer{} }},
+	{"queue_tokens", func() Scorer { return QueueTokensScorer{} }},
 	{"running", func() Scorer { return RunningScorer{} }},
 	{"kv_usage", func() Scorer { return KVUsageScorer{} }},
 	{"tokens", func() Scorer { return TokensScorer{} }},

@@ -69,6 +69,10 @@ func TestScorers(t *testing.T) {
 	hold(p, 1, 1, 3)
 	wantScores(t, "queue", score(p, QueueScorer{}), 0, .75, 1)
 	wantScores(t, "running", score(p, RunningScorer{}), 1, 0, 1)
+	queueTokens := score(p, QueueTokensScorer{})
+	if queueTokens[0] != 0 || queueTokens[1] <= 0 || queueTokens[1] >= 1 || queueTokens[2] != 1 {
+		t.Errorf("queue_tokens: %v", queueTokens)
+	}
 	p.Signal("r2", Signals{Waiting: 8, Running: 6, KVUsage: .9, Throughput: 5})
 	wantScores(t, "queue with a signal", score(p, QueueScorer{}), 4./7, 1, 0)
 	wantScores(t, "running with a signal", score(p, RunningScorer{}), 1, .5, 0)
@@ -176,5 +180,22 @@ func TestScorersStayInRange(t *testing.T) {
 		}
 		p.refresh()
 		try("one left", inSession(1), withLoRA("sql"))
+	}
+}
+
+// With an image of the caches, prefixes that requests share count once.
+func TestKVUsageCountsSharedBlocksOnce(t *testing.T) {
+	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 1, func(c *PoolConfig) { c.CacheTokens, c.BlockTokens = 10_000, 100 })
+	for range 5 {
+		d, id := decide(p, func(r *Request) {
+			r.Input = 1000
+			for b := range uint64(9) {
+				r.Blocks = append(r.Blocks, scramble(b))
+			}
+		})
+		p.FirstToken(id, []byte(d.Server))
+	}
+	if got := score(p, KVUsageScorer{})[0]; got < .8 || got > .9 {
+		t.Errorf("%v of the cache is free; five requests share 900 tokens of 1000, of 10000", got)
 	}
 }
