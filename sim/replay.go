@@ -35,8 +35,9 @@ type ReplayOptions struct {
 	FeedbackDelay time.Duration
 	// NoFirstToken: the agent hears of a first token only at the request's end.
 	NoFirstToken bool
-	// Poll, unless 0, is the pause between two looks at each engine's count of
-	// first tokens, which then stands for the proxy's own word.
+	// Poll, unless 0, is the pause between two looks at each engine's metrics:
+	// its queue and cache, and its count of first tokens, which then stands for
+	// the proxy's own word of them.
 	Poll time.Duration
 	// Agents decide in turn and know nothing of one another. 0 = 1.
 	Agents int
@@ -156,23 +157,24 @@ const (
 
 // playback is one run.
 type playback struct {
-	o       *ReplayOptions
-	now     time.Duration
-	fleet   []*Engine
-	next    []time.Duration // when each engine's step ends; never when idle
-	dead    []bool
-	shared  bool // one cache and one queue
-	agents  []*agent
-	flights []flight
-	news    newsQueue
-	chance  *rand.Rand
-	ended   int
-	load    loadMeter
-	firsts  []int // first tokens of each engine since the last poll
-	names   [][]byte
-	byName  map[string]int
-	asked   int // decisions
-	turn    int // where a proxy without a decision sends its next request
+	o        *ReplayOptions
+	now      time.Duration
+	fleet    []*Engine
+	next     []time.Duration // when each engine's step ends; never when idle
+	dead     []bool
+	shared   bool // one cache and one queue
+	agents   []*agent
+	flights  []flight
+	news     newsQueue
+	chance   *rand.Rand
+	ended    int
+	load     loadMeter
+	finished []uint64 // requests that each engine had ended at the last poll
+	firsts   []int    // first tokens of each engine since the last poll
+	names    [][]byte
+	byName   map[string]int
+	asked    int // decisions
+	turn     int // where a proxy without a decision sends its next request
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -231,7 +233,7 @@ func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
 	}
 	p := &playback{
 		o: o, fleet: fleet,
-		next: slices.Repeat([]time.Duration{never}, len(fleet)), dead: make([]bool, len(fleet)), firsts: make([]int, len(fleet)),
+		next: slices.Repeat([]time.Duration{never}, len(fleet)), dead: make([]bool, len(fleet)), firsts: make([]int, len(fleet)), finished: make([]uint64, len(fleet)),
 		chance: rand.New(rand.NewPCG(o.Seed, 0x706c6179)),
 	}
 	p.byName = make(map[string]int, len(fleet))

@@ -191,8 +191,8 @@ func (p *playback) outcome(f *flight) decider.Outcome {
 	return o
 }
 
-// poll looks at engine k's count of first tokens. Prefill is first come first
-// served: a count that grew by n tells of the n oldest requests.
+// poll looks at engine k's metrics. Prefill is first come first served: a
+// count of first tokens that grew by n tells of the n oldest requests.
 func (p *playback) poll(k int) {
 	a := p.agents[0]
 	list := a.waiting[k]
@@ -203,4 +203,13 @@ func (p *playback) poll(k int) {
 		}
 	}
 	a.waiting[k], p.firsts[k] = list[n:], 0
+	if p.dead[k] {
+		return
+	}
+	s := p.fleet[k].Stats()
+	a.pool.Signal(replicaName(k), decider.Signals{
+		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(),
+		Throughput: float64(s.Finished-p.finished[k]) / p.o.Poll.Seconds(), At: p.now,
+	})
+	p.finished[k] = s.Finished
 }

@@ -31,7 +31,7 @@ type simulateCmd struct {
 
 	FeedbackDelay time.Duration `help:"How late the agent hears of first tokens and ends."`
 	NoFirstToken  bool          `help:"The agent hears of a request's first token only at its end."`
-	Poll          time.Duration `help:"Learn first tokens from the engines' counters, looking at them this often."`
+	Poll          time.Duration `help:"Look at the engines' metrics this often, and learn first tokens from their counters."`
 	VisibleChars  int           `help:"The agent sees this many characters of a request, and knows its length. 0 = all."`
 	Agents        int           `default:"1" help:"Agents that decide in turn and share nothing (${default})."`
 	SpeedMix      []float64     `help:"Speeds of the replicas in multiples of the profile's, in turn: 1,0.5 makes every other one half as fast."`
