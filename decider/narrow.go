@@ -19,9 +19,20 @@ type Filters struct {
 // filter narrows the choice. Its keep appends those of v.Candidates that it
 // would have to dst, in their order; none or all of them is no preference.
 type filter struct {
-	name string // as in the configuration
+	kind int
 	keep func(p *Pool, r *Request, v *View, dst []int) []int
 }
+
+// The kinds of filters.
+const (
+	sticky = iota
+	lora
+	locality
+	filterKinds
+)
+
+// filterNames are their keys in the configuration.
+var filterNames = [filterKinds]string{"sticky_sessions", "lora_affinity", "locality"}
 
 // stage is what was left after a filter that narrowed the choice.
 type stage struct {
@@ -33,14 +44,17 @@ type stage struct {
 func (p *Pool) setFilters() {
 	f := p.config.Filters
 	p.filters = p.filters[:0]
-	if f.Sticky {
-		p.filters = append(p.filters, filter{"sticky_sessions", (*Pool).lastOfSession})
-	}
-	if f.LoRA {
-		p.filters = append(p.filters, filter{"lora_affinity", (*Pool).withAdapter})
-	}
-	if f.Locality {
-		p.filters = append(p.filters, filter{"locality", (*Pool).nearest})
+	for _, x := range []struct {
+		on bool
+		filter
+	}{
+		{f.Sticky, filter{sticky, (*Pool).lastOfSession}},
+		{f.LoRA, filter{lora, (*Pool).withAdapter}},
+		{f.Locality, filter{locality, (*Pool).nearest}},
+	} {
+		if x.on {
+			p.filters = append(p.filters, x.filter)
+		}
 	}
 	p.sessions.enable(f.Sticky)
 	p.whys = p.whys[:0]
@@ -48,7 +62,7 @@ func (p *Pool) setFilters() {
 		why := p.config.PolicyName
 		for k, f := range p.filters {
 			if set>>k&1 == 1 {
-				why += "+" + f.name
+				why += "+" + filterNames[f.kind]
 			}
 		}
 		p.whys = append(p.whys, why)
@@ -76,6 +90,13 @@ func (p *Pool) narrow(r *Request) {
 	}
 }
 
+// countNarrowed counts the filters that narrowed the choice just made.
+func (p *Pool) countNarrowed() {
+	for _, s := range p.stages {
+		p.stats.Narrowed[s.filter.kind]++
+	}
+}
+
 // narrowedBy names the filter that took the candidate i away, or "".
 func (p *Pool) narrowedBy(i int) string {
 	if !has(p.wide, i) {
@@ -83,7 +104,7 @@ func (p *Pool) narrowedBy(i int) string {
 	}
 	for _, s := range p.stages {
 		if !has(s.left, i) {
-			return s.filter.name
+			return filterNames[s.filter.kind]
 		}
 	}
 	return ""

@@ -132,6 +132,10 @@ func TestFiltersCombine(t *testing.T) {
 		t.Errorf("got %+v, want the replica in the zone that has the adapter", d)
 	}
 	x := p.Explain(&Request{Pool: p, LoRA: "sql"})
+	want := []Counter{{`narrowed_total{filter="sticky_sessions"}`, 0}, {`narrowed_total{filter="lora_affinity"}`, 1}, {`narrowed_total{filter="locality"}`, 1}}
+	if counts := p.Status().PolicyStats; !slices.Equal(counts, want) {
+		t.Errorf("counted %v, want %v", counts, want)
+	}
 	got := map[string]string{}
 	for _, c := range x.Candidates {
 		got[c.Replica] = c.Excluded

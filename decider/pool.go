@@ -238,6 +238,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 		d.Fallbacks[i] = p.replicas[o].name
 	}
 	p.records.add(p, r, d, now)
+	p.countNarrowed()
 	chosen.chosen++
 	p.reserve(r, chosen, now)
 	if p.observer != nil {

@@ -31,6 +31,7 @@ type PoolStats struct {
 	Expired           uint64       // reservations ended by their lease
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
+	Narrowed          [filterKinds]uint64 // decisions whose choice a filter narrowed
 }
 
 // ReplicaStatus is a replica at one moment.
@@ -60,7 +61,8 @@ type PoolStatus struct {
 	FellOpen uint64            `json:"fell_open"`
 	Outcomes map[string]uint64 `json:"outcomes"`
 	Stats    PoolStats         `json:"-"`
-	// PolicyStats are the policy's own counters, where it keeps any.
+	// PolicyStats are the counters of the pool's filters, and the policy's own
+	// where it keeps any.
 	PolicyStats []Counter `json:"-"`
 }
 
@@ -103,8 +105,11 @@ func (p *Pool) Status() PoolStatus {
 			CoolFor: max(0, r.coolUntil-now).Seconds(),
 		})
 	}
+	for _, f := range p.filters {
+		s.PolicyStats = append(s.PolicyStats, Counter{`narrowed_total{filter="` + filterNames[f.kind] + `"}`, p.stats.Narrowed[f.kind]})
+	}
 	if c, ok := p.policy.(Counted); ok {
-		s.PolicyStats = c.Counters(nil)
+		s.PolicyStats = c.Counters(s.PolicyStats)
 	}
 	return s
 }
