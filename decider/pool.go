@@ -76,9 +76,10 @@ type Pool struct {
 	records      records
 	stats        PoolStats
 
-	view  View
-	some  []int // scratch for candidates
-	order []int // scratch for the policy's answer
+	view    View
+	some    []int    // scratch for candidates
+	guessed []uint64 // scratch of unseen
+	order   []int    // scratch for the policy's answer
 
 	wide   []int   // the candidates before the filters
 	stages []stage // what each filter left of them, if not all
@@ -219,6 +220,9 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	defer p.mu.Unlock() // also when a policy panics
 	now := p.clock()
 	*d = Decision{Pool: p.name}
+	seen := r.Blocks
+	r.Blocks = p.unseen(r, now)
+	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
 	if p.gone.take(r.ID) {
 		d.Why = "client_gone"

@@ -146,10 +146,13 @@ func (p *Pool) Explain(r *Request) Explanation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
+	seen := r.Blocks
+	r.Blocks = p.unseen(r, now)
+	defer func() { r.Blocks = seen }()
 	p.rank(r, now)
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
-		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(r.Blocks),
+		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(seen),
 		Fallbacks: []string{},
 	}
 	rank := map[string]int{}
