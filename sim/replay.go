@@ -141,8 +141,7 @@ type flight struct {
 	moved   bool // the chosen replica did not take it
 	heard   bool // its agent knows that it ended
 	state   flightState
-	// streamed tells that an ended request had its first token.
-	streamed bool
+	began   bool // it had its first token, though it may have ended since
 }
 
 type flightState uint8
@@ -312,7 +311,7 @@ func (p *playback) schedule(k int) {
 
 // end ends f.
 func (p *playback) end(f *flight, how flightState) {
-	f.streamed = f.state == flightStreams
+	f.began = f.state == flightStreams
 	f.state, f.done = how, p.now
 	p.ended++
 	p.load.ended(f.replica)

@@ -65,7 +65,7 @@ func (p *playback) decide(f *flight) {
 	a.request = decider.Request{
 		// With another seed, sessions fall on other replicas.
 		ID: f.id, Pool: a.pool, Session: scatter(c.Session + p.o.Seed), HasSession: c.HasSession,
-		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Cut: len(c.Seen) < len(c.Blocks),
+		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Stream: c.Stream, Cut: len(c.Seen) < len(c.Blocks),
 	}
 	a.pool.Decide(&a.request, &a.decision)
 	p.send(f, &a.decision)
@@ -128,11 +128,10 @@ func (p *playback) tell(kind newsKind, f *flight) {
 		return
 	}
 	if kind == newsFirstToken {
-		if p.o.NoFirstToken {
-			return
-		}
 		if p.o.Poll > 0 {
 			p.firsts[f.replica]++
+		}
+		if p.o.Poll > 0 || p.o.NoFirstToken || !f.call.Stream {
 			return
 		}
 	}
@@ -182,8 +181,11 @@ func (p *playback) outcome(f *flight) decider.Outcome {
 	if f.replica >= 0 {
 		o.Server = p.names[f.replica]
 	}
-	if f.streamed {
+	switch {
+	case f.began && f.call.Stream:
 		o.TTFT = f.first - f.at
+	case f.began:
+		o.TTFT = f.done - f.at
 	}
 	if f.state == flightFailed {
 		o.End = decider.Died

@@ -20,7 +20,7 @@ func leastRequests() (decider.Policy, error) { return decider.LeastRequests{}, n
 func smallTrace(n int) *Trace {
 	t := &Trace{BlockTokens: 64}
 	for i := range n {
-		c := Call{At: time.Duration(i) * 200 * time.Millisecond, Input: 64 + i*37%900, Output: 1 + i*13%60, HasSession: i%3 > 0, Session: uint64(i % 7)}
+		c := Call{At: time.Duration(i) * 200 * time.Millisecond, Input: 64 + i*37%900, Output: 1 + i*13%60, HasSession: i%3 > 0, Stream: i%4 > 0, Session: uint64(i % 7)}
 		for k := range c.Input / t.BlockTokens {
 			c.Blocks = append(c.Blocks, scatter(uint64(k*100+i%(1+3*k))))
 		}

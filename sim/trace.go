@@ -35,6 +35,9 @@ type Call struct {
 	// Session is a key of the conversation.
 	Session    uint64
 	HasSession bool
+	// Stream is whether the answer is streamed: of one that is not, the proxy
+	// sees the first byte at its end only.
+	Stream bool
 }
 
 // TraceOptions say how an agent sees the requests of a trace.

@@ -31,7 +31,7 @@ func (l *lengthsLine) call() (Call, error) {
 		return Call{}, errors.New("more hash_ids than blocks of 512 tokens")
 	}
 	return Call{
-		Input: l.Input, Output: max(l.Output, 1), Estimate: l.Input,
+		Input: l.Input, Output: max(l.Output, 1), Estimate: l.Input, Stream: true,
 		// All begun blocks for now: guessSessions looks at the last one too.
 		Blocks: l.HashIDs,
 	}, nil

@@ -91,7 +91,7 @@ func (t *textReader) call(l *traceLine, visible int) (Call, error) {
 			return Call{}, errors.New("both a body and a prompt")
 		}
 		var err error
-		if body, err = sonic.Marshal(map[string]string{"prompt": *l.Prompt}); err != nil {
+		if body, err = sonic.Marshal(map[string]any{"prompt": *l.Prompt, "stream": true}); err != nil {
 			return Call{}, err
 		}
 		path = "/v1/completions"
@@ -107,6 +107,7 @@ func (t *textReader) call(l *traceLine, visible int) (Call, error) {
 	c := Call{
 		Input: max(r.Input, 1), Output: l.Tokens, Estimate: r.Input,
 		Blocks: append([]uint64(nil), r.Blocks...), Session: r.Session, HasSession: r.HasSession,
+		Stream: r.Stream,
 	}
 	if c.Output <= 0 {
 		c.Output = r.Output

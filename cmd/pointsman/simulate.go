@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -211,6 +212,9 @@ func summary(seeds []*sim.Result) simulated {
 		s.Imbalance += r.Imbalance / n
 		s.Failed += float64(r.Failed) / n
 		s.Refused += float64(r.Refused) / n
+	}
+	for _, x := range []*float64{&s.HitRate, &s.TTFT.Mean, &s.TTFT.P50, &s.TTFT.P90, &s.TTFT.P99, &s.E2E.P99, &s.Good, &s.Imbalance} {
+		*x = math.Round(*x*1e4) / 1e4 // finer than one request can move it
 	}
 	return s
 }
