@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultPolicy orders the replicas of a pool that names no policy.
-const DefaultPolicy = "least_requests"
+const DefaultPolicy = "least_work"
 
 // The defaults of Pool.Spill, which is Ray's for adapters, and Pool.LoRASlots.
 const (

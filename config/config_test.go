@@ -13,7 +13,7 @@ import (
 )
 
 var checks = Checks{
-	Policies: []string{"power_of_two", "least_requests", "round_robin", "session"},
+	Policies: []string{"least_work", "power_of_two", "round_robin", "session"},
 	Policy: func(p *Policy) error {
 		options := struct {
 			Fallbacks int `yaml:"fallbacks"`

@@ -5,7 +5,8 @@ package decider
 // Keeping copies of a prefix few is worth waiting for, the more the busier the
 // pool is, until the prefix is asked for so often that it should spread. It
 // needs nothing but what the proxy tells, and is the default: choose another
-// one when requests have no prompts, or all cost the same.
+// one when requests have no prompts, or all cost the same. Weights do not count:
+// how fast a replica is shows by itself.
 //
 //	cost = queue + own + 2n/(1+h/N) · duplicate + 0.02 · in flight + pressure
 //
