@@ -105,6 +105,9 @@ func TestDocumentedConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range files {
+			if filepath.Base(f) == "custom-policy.md" {
+				continue // its policy is not built in: test/house builds it
+			}
 			text, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
