@@ -65,7 +65,7 @@ func (p *playback) decide(f *flight) {
 	a.request = decider.Request{
 		// With another seed, sessions fall on other replicas.
 		ID: f.id, Pool: a.pool, Session: scatter(c.Session + p.o.Seed), HasSession: c.HasSession,
-		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Stream: c.Stream, Cut: len(c.Seen) < len(c.Blocks),
+		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Stream: c.Stream, Cut: c.Cut,
 	}
 	a.pool.Decide(&a.request, &a.decision)
 	p.send(f, &a.decision)

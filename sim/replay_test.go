@@ -181,6 +181,29 @@ func (w *watcher) FirstToken(r *decider.Request, _ int) {
 }
 func (w *watcher) Finished(*decider.Request, int, decider.Outcome) {}
 
+// The bound serves every request, in less time than a policy.
+func TestReplayShared(t *testing.T) {
+	trace := smallTrace(400)
+	o := smallOptions()
+	saturation, err := Saturation(trace, o.Setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Rate = 0.9 * saturation
+	bound, err := ReplayShared(trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := Replay(trace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bound.TTFT) != 400 || Mean(bound.TTFT) > Mean(policy.TTFT) || bound.HitRate < policy.HitRate {
+		t.Errorf("bound: %d served, mean %v, hit rate %.3f; least requests: mean %v, hit rate %.3f",
+			len(bound.TTFT), Mean(bound.TTFT), bound.HitRate, Mean(policy.TTFT), policy.HitRate)
+	}
+}
+
 // A dead replica costs its requests, and after that no more.
 func TestReplayFailure(t *testing.T) {
 	o := smallOptions()

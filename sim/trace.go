@@ -32,6 +32,7 @@ type Call struct {
 	// can see and the prompt tokens it reckons with.
 	Seen     []uint64
 	Estimate int
+	Cut      bool // it does not see all
 	// Session is a key of the conversation.
 	Session    uint64
 	HasSession bool

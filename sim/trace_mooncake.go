@@ -72,6 +72,7 @@ func (t *Trace) hide(visible int) {
 	for i := range t.Calls {
 		c := &t.Calls[i]
 		c.Seen = c.Seen[:min(len(c.Seen), visible/charsPerToken/t.BlockTokens)]
+		c.Cut = visible/charsPerToken < c.Input
 	}
 }
 

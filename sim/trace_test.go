@@ -60,7 +60,7 @@ func TestReadTraceLengths(t *testing.T) {
 	if at := trace.arrivals(1); at[0].at != 0 || at[1].at != 1500*time.Millisecond || at[2].at != 3*time.Second {
 		t.Errorf("arrivals %v: want those of the tick spread over it", at)
 	}
-	if cut := mustRead(t, text, TraceOptions{Visible: 4 * 1100}); len(cut.Calls[0].Seen) != 2 || len(cut.Calls[0].Blocks) != 3 || cut.Calls[0].Estimate != 1536 {
+	if cut := mustRead(t, text, TraceOptions{Visible: 4 * 1100}); len(cut.Calls[0].Seen) != 2 || len(cut.Calls[0].Blocks) != 3 || cut.Calls[0].Estimate != 1536 || !cut.Calls[0].Cut || cut.Calls[1].Cut {
 		t.Errorf("cut %+v", cut.Calls[0])
 	}
 }
@@ -101,7 +101,7 @@ func TestReadTraceText(t *testing.T) {
 		t.Errorf("third %+v", c)
 	}
 	cut := mustRead(t, `{"prompt": "`+long+`"}`, TraceOptions{Visible: 2200}).Calls[0]
-	if len(cut.Seen) != 2 || !slices.Equal(cut.Seen, cut.Blocks[:2]) || cut.Estimate < 1000 || cut.Estimate > 1150 {
+	if len(cut.Seen) != 2 || !slices.Equal(cut.Seen, cut.Blocks[:2]) || cut.Estimate < 1000 || cut.Estimate > 1150 || !cut.Cut {
 		t.Errorf("cut %+v", cut)
 	}
 }

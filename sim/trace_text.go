@@ -119,7 +119,7 @@ func (t *textReader) call(l *traceLine, visible int) (Call, error) {
 	c.Seen = c.Blocks
 	if visible > 0 && visible < len(body) {
 		t.read(l, path, body[:visible], len(body))
-		c.Seen, c.Estimate = append([]uint64(nil), r.Blocks...), r.Input
+		c.Seen, c.Estimate, c.Cut = append([]uint64(nil), r.Blocks...), r.Input, r.Cut
 	}
 	return c, nil
 }
