@@ -120,6 +120,17 @@ func (d *Decider) Finished(o Outcome) {
 	}
 }
 
+// FinishedIfReserved tells the end of a request once more, in case it was not
+// heard the first time. It reports whether there was a reservation to end.
+func (d *Decider) FinishedIfReserved(o Outcome) bool {
+	for _, p := range d.Pools() {
+		if p.finishedIfReserved(o) {
+			return true
+		}
+	}
+	return false
+}
+
 // Sweep ends the reservations whose lease has passed. The owner calls it
 // every second or so.
 func (d *Decider) Sweep() {

@@ -144,6 +144,18 @@ func (p *Pool) finished(o Outcome) {
 	p.release(v, o, now)
 }
 
+// finishedIfReserved is Finished for a request that may hold a reservation here.
+// It reports whether it did.
+func (p *Pool) finishedIfReserved(o Outcome) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reservations.find(o.ID) == nil {
+		return false
+	}
+	p.finished(o)
+	return true
+}
+
 // finishedOrBuried is Finished for a request that may belong to another pool.
 // One that holds no reservation here has ended before it was decided: the pool
 // may be asked for it yet. It reports whether there was a reservation.
