@@ -18,7 +18,8 @@ import (
 // Feed reads the log lines that HAProxy's ring sends over TCP, each preceded
 // by its length (RFC 6587, octet counting), and tells the decider what they
 // say. It never writes, and what it cannot read costs that connection alone:
-// the ring keeps its lines and connects again.
+// the ring keeps its lines and connects again. What the ring cannot tell, the
+// Witness does.
 type Feed struct {
 	decider *decider.Decider
 	log     *slog.Logger
@@ -26,15 +27,18 @@ type Feed struct {
 	Lines     *metrics.Counter // ours, understood
 	Ignored   *metrics.Counter // of other traffic
 	Malformed *metrics.Counter // connections closed for broken framing
+	Recovered *metrics.Counter // ends that only a datagram told
 	set       *metrics.Set
 	ttft      sync.Map // pool name → *metrics.PrometheusHistogram
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	ls     map[net.Listener]struct{}
-	closed bool
-	wg     sync.WaitGroup
-	open   atomic.Int64
+	mu        sync.Mutex
+	conns     map[net.Conn]struct{}
+	ls        map[net.Listener]struct{}
+	packets   []net.PacketConn
+	witnessed []witnessed // by time
+	closed    bool
+	wg        sync.WaitGroup
+	open      atomic.Int64
 }
 
 // TTFTBuckets are the bounds, in seconds, of the histogram of times to first
@@ -52,6 +56,7 @@ func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 		Lines:     set.NewCounter(`pointsman_feed_lines_total{proxy="haproxy"}`),
 		Ignored:   set.NewCounter(`pointsman_feed_ignored_total{proxy="haproxy"}`),
 		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
+		Recovered: set.NewCounter(`pointsman_feed_recovered_total{proxy="haproxy"}`),
 		conns:     map[net.Conn]struct{}{}, ls: map[net.Listener]struct{}{},
 	}
 	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.open.Load()) })
@@ -101,6 +106,9 @@ func (f *Feed) Close() {
 	for c := range f.conns {
 		c.Close()
 	}
+	for _, c := range f.packets {
+		c.Close()
+	}
 	f.mu.Unlock()
 	f.wg.Wait()
 }
@@ -123,7 +131,8 @@ func (f *Feed) serve(c net.Conn) {
 		f.wg.Done()
 	}()
 	err := readLines(c, f.line)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	var lost *net.OpError // the proxy went away, as at a reload, or Close was called
+	if err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &lost) {
 		f.Malformed.Inc()
 		f.log.Warn("feed connection closed", "proxy", "haproxy", "error", err)
 	}
