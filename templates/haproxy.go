@@ -156,6 +156,7 @@ type view struct {
 	OnePool bool // the filter sits in the pool's own backend
 	Agent   string
 	Feed    string
+	Witness string // the same for datagrams; empty when it is a path
 	API     string
 	Chroot  bool // the agent's socket is a path, which chroot would hide
 	Limits
@@ -188,6 +189,9 @@ func (o HAProxy) view(full bool) (*view, error) {
 	v.OnePool = !full && len(o.Pools) == 1 && len(o.Pools[0].Replicas) > 0
 	v.Agent, _ = address(o.AgentAddress)
 	v.Feed, _ = address(o.FeedAddress)
+	if !strings.HasPrefix(v.Feed, "unix@") {
+		v.Witness = v.Feed
+	}
 	v.API, _ = address(o.RuntimeAPI)
 	v.API = strings.TrimPrefix(v.API, "unix@")
 	v.Chroot = strings.HasPrefix(v.Agent, "unix@")
