@@ -176,6 +176,25 @@ func (a *agent) start() error {
 			}()
 		}
 	}
+	return a.witness()
+}
+
+// witness opens the feed's port for datagrams too.
+func (a *agent) witness() error {
+	network, address, err := config.ParseAddress(a.conf.Listen.Feed)
+	if err != nil || network != "tcp" {
+		return nil // off, or a path: datagrams to one are lost too easily
+	}
+	c, err := net.ListenPacket("udp", address)
+	if err != nil {
+		a.stop()
+		return fmt.Errorf("listen.feed, for datagrams: %w", err)
+	}
+	go func() {
+		if err := a.feed.Witness(c); err != nil {
+			a.failed <- fmt.Errorf("listen.feed, for datagrams: %w", err)
+		}
+	}()
 	return nil
 }
 
@@ -195,6 +214,7 @@ func (a *agent) tick(ctx context.Context) {
 			return
 		case <-t.C:
 			a.decider.Sweep()
+			a.feed.Recover(time.Now())
 			if watchdog > 0 {
 				a.notify(daemon.SdNotifyWatchdog)
 			}
