@@ -49,10 +49,12 @@ func TestMixed(t *testing.T) {
 			}
 			return int(v)
 		}
+		blamed := 0
 		for _, r := range p.Replicas {
-			if r.State != "up" || r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 || r.Failed != 0 {
+			if r.State != "up" && r.State != "cooling" || r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 {
 				t.Errorf("replica at the end: %+v", r)
 			}
+			blamed += r.Failed
 			// Clients that left may have done so with the answer on its way.
 			if seen := m.served[r.Name]; r.Served < seen || r.Served > seen+m.aborted {
 				t.Errorf("%s served %d, its clients saw %d (%d left)", r.Name, r.Served, seen, m.aborted)
@@ -63,9 +65,10 @@ func TestMixed(t *testing.T) {
 				t.Errorf("%s is %d, want 0", name, v)
 			}
 		}
-		// Whatever was reserved has ended by an outcome.
-		if reserved := p.Decisions - count("client_gone_before_decision_total"); p.ended() != reserved {
-			t.Errorf("%d reservations, %d outcomes: %v", reserved, p.ended(), p.Outcomes)
+		// Whatever was reserved has ended by an outcome. Clients that left before
+		// their decision have an outcome too if HAProxy had gone to the pool.
+		if reserved := p.Decisions - count("client_gone_before_decision_total"); p.ended() < reserved || p.ended() > p.Decisions {
+			t.Errorf("%d decisions, %d reservations, %d outcomes: %v", p.Decisions, reserved, p.ended(), p.Outcomes)
 		}
 		if p.Decisions < m.completed || p.Decisions > m.completed+m.aborted {
 			t.Errorf("%d decisions for %d complete and %d aborted requests", p.Decisions, m.completed, m.aborted)
@@ -73,13 +76,19 @@ func TestMixed(t *testing.T) {
 		if p.Outcomes["served"] < m.completed {
 			t.Errorf("%d outcomes served, want at least %d", p.Outcomes["served"], m.completed)
 		}
-		if gone := p.Outcomes["client_gone"]; gone < m.mustBeGone || gone > m.aborted {
-			t.Errorf("%d outcomes client_gone, want %d to %d", gone, m.mustBeGone, m.aborted)
+		if gone := p.Outcomes["client_gone"]; gone < m.mustBeGone-p.Outcomes["died"] || gone > m.aborted {
+			t.Errorf("%d outcomes client_gone, want %d to %d", gone, m.mustBeGone-p.Outcomes["died"], m.aborted)
 		}
-		for _, end := range []string{"failed", "refused", "died", "timed_out"} {
+		for _, end := range []string{"failed", "refused", "timed_out"} {
 			if p.Outcomes[end] != 0 {
 				t.Errorf("%d outcomes %s, want none", p.Outcomes[end], end)
 			}
+		}
+		// HAProxy hands on the leave of a client over HTTP/1 to the engine. When
+		// the engine has closed in its turn before HAProxy has noted why, it logs
+		// that the engine broke off (SD), and no field of its tells otherwise.
+		if died := p.Outcomes["died"]; died > 2+m.mustBeGone/10 || blamed != died {
+			t.Errorf("%d outcomes died of %d streams that clients left, %d blamed on replicas", died, m.mustBeGone, blamed)
 		}
 		s.agent.untroubled()
 		for _, e := range engines {
