@@ -1,5 +1,7 @@
 package decider
 
+import "slices"
+
 // adapters are the LoRA adapters that a replica is believed to have loaded: as
 // engines do, it keeps the ones in use and, up to its slots, the last others.
 type adapters struct {
@@ -70,6 +72,14 @@ func (a *adapters) shrink() {
 			continue
 		}
 		a.list = append(a.list[:i], a.list[i+1:]...)
+	}
+}
+
+// restart forgets what was loaded before the engine was started anew.
+func (a *adapters) restart() {
+	a.list = slices.DeleteFunc(a.list, func(x adapter) bool { return x.inFlight == 0 })
+	for i := range a.list {
+		a.list[i].loaded = false
 	}
 }
 

@@ -67,8 +67,11 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.since = now
 			r.failures, r.coolUntil = 0, 0
 		}
-		if m := p.image(r); m != nil && s.Up && r.down {
-			m.clear() // most likely it was started anew
+		if s.Up && r.down { // most likely it was started anew
+			if m := p.image(r); m != nil {
+				m.clear()
+			}
+			r.adapters.restart()
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
 		if !r.listed {

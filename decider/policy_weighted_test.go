@@ -134,18 +134,12 @@ func benchRank(b *testing.B, policy Policy, n int) {
 		r.inFlight, r.waiting, r.tokens = i%13, i%5, 100*i
 		r.ttft.add(time.Duration(i)*time.Millisecond, clock.now)
 	}
-	depth := make([]int32, n)
-	depth[n/2] = 3
 	r := &Request{ID: newID(), Pool: p, Input: 4000, Output: 100, Session: 7, HasSession: true, LoRA: "sql"}
-	v := &p.view
 	b.ReportAllocs()
 	for b.Loop() {
 		p.rank(r, clock.now)
-		cacheQuietly(v, depth)
 	}
 }
-
-func cacheQuietly(v *View, depth []int32) { v.depth, v.best = depth, 3 }
 
 func TestWeightedDoesNotAllocate(t *testing.T) {
 	p, clock := newTestPool(weighted(t, allScorers()), 64)

@@ -99,6 +99,12 @@ func TestAdaptersAreKeptAsEnginesDo(t *testing.T) {
 	a.drop("nobody")
 	a.started("nobody")
 	want("x", "y")
+	a.drop("x")
+	want("x", "y")
+	a.restart()
+	want("y") // which is in flight, as far as known
+	a.drop("y")
+	want()
 }
 
 func TestSessionsAreBounded(t *testing.T) {
