@@ -1,9 +1,6 @@
 package decider
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Scorer judges the candidates by one measure. It sets out[c] for each position
 // c of v.Candidates: from 0 to 1, 1 is best, NaN is no opinion. A Scorer
@@ -50,7 +47,7 @@ func ScorerNames() []string {
 	for _, s := range scorers {
 		names = append(names, s.name)
 	}
-	return slices.Clip(names)
+	return names
 }
 
 // lowestBest turns measures into scores: 1 for the lowest, 0 for the highest,
