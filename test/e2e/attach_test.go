@@ -88,13 +88,13 @@ func TestAttach(t *testing.T) {
 				}))
 				t.Cleanup(site.Close)
 
-				pools := fmt.Sprintf("pools:\n  %s: {models: [%s], replicas: %s}\n", pool, model, replicasYAML(l1, l2))
+				pools := fmt.Sprintf("pools:\n  %s: {models: [%s], policy: least_requests, replicas: %s}\n", pool, model, replicasYAML(l1, l2))
 				var backends string
 				switch form {
 				case "several pools":
 					pools += fmt.Sprintf("  second: {models: [second-model], replicas: %s}\n", replicasYAML(q1))
 				case "own backends":
-					pools = fmt.Sprintf("pools:\n  %s: {models: [%s]}\n  second: {models: [second-model]}\n", pool, model)
+					pools = fmt.Sprintf("pools:\n  %s: {models: [%s], policy: least_requests}\n  second: {models: [second-model]}\n", pool, model)
 					backends = fmt.Sprintf(`
 backend %s
     balance roundrobin

@@ -13,14 +13,15 @@ import (
 	"pointsman/test/proxies"
 )
 
-// threeReplicas is a site with one pool of three replicas, not started.
+// threeReplicas is a site with one pool of three replicas, not started. Its
+// policy spreads equal requests, which one that looks at caches would not.
 func threeReplicas(t *testing.T, bin proxies.Binary) (*site, []*engine) {
 	t.Helper()
 	var engines []*engine
 	for i := range 3 {
 		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), sim.ServerOptions{Models: []string{model}}))
 	}
-	return newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...))), engines
+	return newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: least_requests, max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...))), engines
 }
 
 // decides waits until the agent has decided n requests more, and has learned
