@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -94,7 +95,7 @@ func benchmarkPolicy(b *testing.B, policy Policy, replicaCount, size, callers in
 	if callers == 1 {
 		caller(b.Loop)
 	} else {
-		b.SetParallelism(callers)
+		b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 		b.RunParallel(func(pb *testing.PB) { caller(pb.Next) })
 	}
 	b.StopTimer()
@@ -125,7 +126,7 @@ func BenchmarkLeastWork(b *testing.B) {
 	}
 	for _, callers := range []int{2, 8, 64} {
 		b.Run(fmt.Sprintf("body=16KiB/replicas=64/callers=%d", callers), func(b *testing.B) {
-			benchmarkPolicy(b, LeastWork{}, 64, 16<<10, callers/2)
+			benchmarkPolicy(b, LeastWork{}, 64, 16<<10, callers)
 		})
 	}
 }

@@ -166,3 +166,33 @@ func TestLeastWorkExplainsItself(t *testing.T) {
 		}
 	}
 }
+
+// The feed may tell nothing at all, or die: the clock keeps the queues from
+// growing for ever, and load from piling up where a prefix once was.
+func TestLeastWorkStaysSaneWithoutFeedback(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		p, clock := newTestPool(LeastWork{}, 4)
+		if dies {
+			for n := range 100 {
+				d, id := decide(p, document(n, 4, 0))
+				serve(p, id, d.Server)
+			}
+			clock.now += 2 * tellingEnds
+		}
+		counts := map[string]int{}
+		for n := range 2000 {
+			d, _ := decide(p, document(n%200, 10, 100))
+			counts[d.Server]++
+			clock.now += 100 * time.Millisecond
+			p.sweep()
+		}
+		for _, r := range p.replicas {
+			if c := counts[r.name]; c < 300 || c > 700 {
+				t.Errorf("feed died %v: %s was sent %d of 2000", dies, r.name, c)
+			}
+			if r.prefill.n > 20 {
+				t.Errorf("feed died %v: %d requests are believed to queue at %s", dies, r.prefill.n, r.name)
+			}
+		}
+	}
+}

@@ -67,9 +67,10 @@ type Pool struct {
 	whys     []string // Decision.Why by the set of filters that narrowed the choice
 	sessions sessions
 
-	mirror *prefixes // images of the replicas' caches; nil = the policy needs none
-	meter  meter     // of prefill, all replicas together
-	told   float64   // share of streamed answers whose first byte is told when it comes
+	mirror *prefixes     // images of the replicas' caches; nil = the policy needs none
+	meter  meter         // of prefill, all replicas together
+	told   float64       // share of streamed answers whose first token is told when it comes
+	toldAt time.Duration // when one last was
 
 	reservations reservations
 	gone         tombstones
@@ -96,7 +97,6 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		reservations: newReservations(),
 		gone:         newTombstones(),
 		view:         View{Rand: r},
-		told:         1,
 	}
 	p.view.pool = p
 	return p

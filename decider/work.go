@@ -65,6 +65,10 @@ type work struct {
 	told          bool    // its first token was told when it came, not with the end
 }
 
+// tellingEnds is how long first tokens are waited for while none at all is told
+// in the pool: then what tells them is dead, and the clock must do.
+const tellingEnds = time.Minute
+
 // prefillQueue is the predicted queue of one replica.
 type prefillQueue struct {
 	first, last int32 // reservations; 0 = none
@@ -146,7 +150,7 @@ func (p *Pool) advance(r *Replica, now time.Duration) {
 	q := &r.prefill
 	for q.n > 0 {
 		v := p.reservations.at(q.first)
-		if p.tells(v) {
+		if p.tells(v, now) {
 			return
 		}
 		done := q.since + time.Duration(v.work.tokens/p.speed(r)*float64(time.Second))
@@ -160,7 +164,9 @@ func (p *Pool) advance(r *Replica, now time.Duration) {
 
 // tells reports whether v's first token will be told when it comes. The first
 // byte of an answer that is not streamed is also its last.
-func (p *Pool) tells(v *reservation) bool { return v.request.Stream && p.told > 0.5 }
+func (p *Pool) tells(v *reservation, now time.Duration) bool {
+	return v.request.Stream && p.told >= 0.5 && now-p.toldAt < tellingEnds
+}
 
 // backlog is the work that r has before it, without what it must have done of
 // the first request since it began that.
@@ -183,12 +189,14 @@ func (p *Pool) measure(v *reservation, now time.Duration) {
 		p.dequeue(v, now)
 		return
 	}
+	p.told += (1 - p.told) / 2
+	p.toldAt = now
 	// Prompts are computed in turn: those ahead whose first token is not told
 	// are done as well.
 	for i := v.work.ahead; i != 0; {
 		before := p.reservations.at(i)
 		i = before.work.ahead
-		if !p.tells(before) {
+		if !p.tells(before, now) {
 			q.done += before.work.tokens
 			p.dequeue(before, now)
 		}
@@ -205,17 +213,14 @@ func (p *Pool) learn(r *Replica, work, seconds float64) {
 	r.prefill.meter.add(work, seconds, speed)
 }
 
-// heard notes, as v ends, whether its first token had been told, and learns
-// from a time to first token that is told only now.
+// heard notes, as v ends, that its first token had not been told, and learns
+// from its time if that is told now.
 func (p *Pool) heard(v *reservation, o Outcome) {
-	if !v.request.Stream || o.End != Served || v.decided == nil {
+	if !v.request.Stream || v.work.told || v.decided == nil || o.End != Served {
 		return
 	}
-	told := 0.0
-	if v.work.told {
-		told = 1
-	} else if o.TTFT > 0 {
+	p.told -= p.told / 4
+	if o.TTFT > 0 {
 		p.learn(v.replica, v.work.backlog, o.TTFT.Seconds())
 	}
-	p.told += (told - p.told) / 4
 }
