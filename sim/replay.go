@@ -240,7 +240,7 @@ func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
 		p.names = append(p.names, []byte(replicaName(i)))
 		p.byName[replicaName(i)] = i
 	}
-	list := t.arrivals(o.Rate)
+	list := t.arrivals(o.Rate, p.chance)
 	p.flights = make([]flight, len(list))
 	for i, a := range list {
 		f := &p.flights[i]

@@ -17,11 +17,10 @@ func Saturation(t *Trace, s Setup) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	list := t.arrivals(1)
 	counts := make([]int, len(fleet))
-	for i, a := range list {
-		k := i % len(fleet)
-		j := &Job{Blocks: a.call.Blocks, Input: a.call.Input, Output: a.call.Output}
+	for i := range t.Calls {
+		c, k := &t.Calls[i], i%len(fleet)
+		j := &Job{Blocks: c.Blocks, Input: c.Input, Output: c.Output}
 		if fleet[k].Submit(0, j) == nil {
 			counts[k]++
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -16,8 +17,8 @@ type Trace struct {
 	Calls []Call
 	// BlockTokens is the number of prompt tokens behind each of a call's blocks.
 	BlockTokens int
-	// Tick is the resolution of the calls' times. Those of one tick came
-	// spread over it, in an order that is not known.
+	// Tick is the resolution of the calls' times: those of one tick came spread
+	// over it. 0 = fine enough.
 	Tick time.Duration
 }
 
@@ -106,19 +107,24 @@ func (p *traceParser) trace() (*Trace, error) {
 	return t, nil
 }
 
-// tick is the greatest common divisor of all times: a trace whose times are
-// whole multiples of it tells no more.
+// tick is the usual distance between two times that differ, of a trace in
+// which most calls share theirs with others: its clock is no finer. Times may
+// be rounded to either side of a tick.
 func tick(calls []Call) time.Duration {
-	var d time.Duration
-	for i := range calls {
-		for a := calls[i].At; a > 0; {
-			d, a = a, d%a
+	var gaps []time.Duration
+	for i := 1; i < len(calls); i++ {
+		if d := calls[i].At - calls[i-1].At; d > 0 {
+			gaps = append(gaps, d)
 		}
 	}
-	if d > maxTick {
+	if len(gaps) == 0 || 2*len(gaps) > len(calls) {
 		return 0
 	}
-	return d
+	slices.Sort(gaps)
+	if d := gaps[len(gaps)/2]; d <= maxTick {
+		return d
+	}
+	return 0
 }
 
 // arrival is a call at its time in a replay.
@@ -128,18 +134,27 @@ type arrival struct {
 }
 
 // arrivals brings the calls to a mean of rate requests/s, keeping the shape of
-// the trace and its order. Calls of one tick are spread evenly over it.
-func (t *Trace) arrivals(rate float64) []arrival {
+// the trace and its order. The times of the calls of one tick are drawn from it.
+func (t *Trace) arrivals(rate float64, chance *rand.Rand) []arrival {
 	list := make([]arrival, len(t.Calls))
-	for i := 0; i < len(list); {
-		n := 1
-		for i+n < len(list) && t.Calls[i+n].At == t.Calls[i].At {
+	var drawn []time.Duration
+	for i := 0; i < len(list); i += len(drawn) {
+		at, n := t.Calls[i].At, 1
+		for i+n < len(list) && t.Calls[i+n].At == at {
 			n++
 		}
-		for k := range n {
-			list[i+k] = arrival{t.Calls[i].At + t.Tick*time.Duration(k)/time.Duration(n), &t.Calls[i+k]}
+		tick := t.Tick
+		if i+n < len(list) {
+			tick = min(tick, t.Calls[i+n].At-at)
 		}
-		i += n
+		drawn = drawn[:0]
+		for range n {
+			drawn = append(drawn, at+time.Duration(chance.Float64()*float64(tick)))
+		}
+		slices.Sort(drawn)
+		for k, at := range drawn {
+			list[i+k] = arrival{at, &t.Calls[i+k]}
+		}
 	}
 	first, span := list[0].at, list[len(list)-1].at-list[0].at
 	for i := range list {

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -57,11 +58,40 @@ func TestReadTraceLengths(t *testing.T) {
 	if len(short.Blocks) != 0 || !short.HasSession || short.Session == first.Session {
 		t.Errorf("short %+v", short)
 	}
-	if at := trace.arrivals(1); at[0].at != 0 || at[1].at != 1500*time.Millisecond || at[2].at != 3*time.Second {
-		t.Errorf("arrivals %v: want those of the tick spread over it", at)
-	}
 	if cut := mustRead(t, text, TraceOptions{Visible: 4 * 1100}); len(cut.Calls[0].Seen) != 2 || len(cut.Calls[0].Blocks) != 3 || cut.Calls[0].Estimate != 1536 || !cut.Calls[0].Cut || cut.Calls[1].Cut {
 		t.Errorf("cut %+v", cut.Calls[0])
+	}
+}
+
+// Calls of one tick come in their order, spread over it, also where the clock
+// rounded; a finer clock is left alone.
+func TestArrivals(t *testing.T) {
+	var b strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&b, `{"timestamp":%d,"input_length":%d}`+"\n", i/10*3000-i/10%2, i+1)
+	}
+	trace := mustRead(t, b.String(), TraceOptions{})
+	if trace.Tick < 2999*time.Millisecond || trace.Tick > 3001*time.Millisecond {
+		t.Fatalf("tick %v", trace.Tick)
+	}
+	list := trace.arrivals(3000.0/900, rand.New(rand.NewPCG(1, 1)))
+	var late [3]int
+	for i, a := range list {
+		if a.call.Input != i+1 {
+			t.Fatalf("call %d is number %d", a.call.Input, i+1)
+		}
+		off := a.at - list[0].at - a.call.At + time.Second // the first call came somewhere in its tick
+		if off >= 0 && off < 3*time.Second {
+			late[off/time.Second]++
+		}
+	}
+	for _, n := range late {
+		if n < 500 {
+			t.Errorf("calls by thirds of the tick: %v", late)
+		}
+	}
+	if fine := mustRead(t, `{"timestamp":0,"prompt":"a"}`+"\n"+`{"timestamp":60000,"prompt":"b"}`, TraceOptions{}); fine.Tick != 0 {
+		t.Errorf("tick %v", fine.Tick)
 	}
 }
 
@@ -134,7 +164,7 @@ func FuzzReadTrace(f *testing.F) {
 			return
 		}
 		last := time.Duration(0)
-		for _, a := range trace.arrivals(1) {
+		for _, a := range trace.arrivals(1, rand.New(rand.NewPCG(1, 1))) {
 			c := a.call
 			if a.at < last || c.Input < 1 || c.Output < 1 || c.Input > maxCallTokens || c.Output > maxCallTokens || len(c.Seen) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
 				t.Fatalf("at %v after %v: %+v", a.at, last, c)
