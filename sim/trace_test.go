@@ -75,20 +75,18 @@ func TestArrivals(t *testing.T) {
 		t.Fatalf("tick %v", trace.Tick)
 	}
 	list := trace.arrivals(3000.0/900, rand.New(rand.NewPCG(1, 1)))
-	var late [3]int
+	var width time.Duration
 	for i, a := range list {
 		if a.call.Input != i+1 {
 			t.Fatalf("call %d is number %d", a.call.Input, i+1)
 		}
-		off := a.at - list[0].at - a.call.At + time.Second // the first call came somewhere in its tick
-		if off >= 0 && off < 3*time.Second {
-			late[off/time.Second]++
+		if i%10 == 9 {
+			width += (a.at - list[i-9].at) / 300
 		}
 	}
-	for _, n := range late {
-		if n < 500 {
-			t.Errorf("calls by thirds of the tick: %v", late)
-		}
+	// Ten numbers drawn from an interval span 9/11 of it.
+	if want := 3 * time.Second * 9 / 11; width < want*9/10 || width > want*11/10 {
+		t.Errorf("ten calls of a tick span %v, want about %v", width, want)
 	}
 	if fine := mustRead(t, `{"timestamp":0,"prompt":"a"}`+"\n"+`{"timestamp":60000,"prompt":"b"}`, TraceOptions{}); fine.Tick != 0 {
 		t.Errorf("tick %v", fine.Tick)
