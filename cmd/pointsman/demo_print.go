@@ -10,10 +10,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"pointsman/decider"
 )
 
 // showProgress tells how far the workload is until done.
-func showProgress(out *os.File, w *workload, total int, done <-chan struct{}) {
+func showProgress(out *os.File, l *traffic, done <-chan struct{}) {
+	total := len(l.calls)
 	live := interactive(out)
 	pause := 2 * time.Second
 	if live {
@@ -21,11 +24,11 @@ func showProgress(out *os.File, w *workload, total int, done <-chan struct{}) {
 	}
 	start := time.Now()
 	line := func() string {
-		n := int(w.done.Load())
+		n := int(l.done.Load())
 		const width = 30
 		full := min(width, width*n/total)
 		bar := strings.Repeat("█", full) + strings.Repeat("░", width-full)
-		return fmt.Sprintf("%s %d/%d requests, %d in flight, %.0f s", bar, n, total, w.running.Load(), time.Since(start).Seconds())
+		return fmt.Sprintf("%s %d/%d requests, %d in flight, %.0f s", bar, n, total, l.running.Load(), time.Since(start).Seconds())
 	}
 	t := time.NewTicker(pause)
 	defer t.Stop()
@@ -47,12 +50,31 @@ func showProgress(out *os.File, w *workload, total int, done <-chan struct{}) {
 	}
 }
 
+// printDemo prints what happened, and beside it what the simulator predicts.
+func printDemo(w io.Writer, results []*demoResult) {
+	for _, r := range results {
+		r.print(w)
+	}
+	fmt.Fprintln(w, "\nMeasured through the proxy, and in brackets what the simulator says of the same workload:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "policy\tfirst token p50 ms\tp90 ms\tp99 ms\tprompt cached\t")
+	both := func(format string, measured, predicted float64) string {
+		return fmt.Sprintf(format+" ("+format+")", measured, predicted)
+	}
+	for _, r := range results {
+		m, p := r.TTFT, r.Predicted.TTFT
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t\n", r.Policy, both("%.0f", m.P50, p.P50), both("%.0f", m.P90, p.P90),
+			both("%.0f", m.P99, p.P99), both("%.1f %%", 100*r.HitRate, 100*r.Predicted.HitRate))
+	}
+	t.Flush()
+}
+
 func (r *demoResult) print(w io.Writer) {
-	fmt.Fprintf(w, "\nserved %d, failed %d\n", r.Served, r.Failed)
+	fmt.Fprintf(w, "\n%s: served %d, failed %d; decided by the agent %d, balanced by the proxy alone %d\n",
+		r.Policy, r.Served, r.Failed, r.Decided, r.FellOpen)
 	for _, e := range r.errors {
 		fmt.Fprintln(w, "  ", e)
 	}
-	fmt.Fprintf(w, "decided by the agent %d, balanced by the proxy alone %d\n", r.Decided, r.FellOpen)
 	var ends []string
 	for _, name := range slices.Sorted(maps.Keys(r.Outcomes)) {
 		if n := r.Outcomes[name]; n > 0 {
@@ -60,8 +82,6 @@ func (r *demoResult) print(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "outcomes told by the feed: %s; still in flight %d\n", strings.Join(ends, ", "), r.InFlightAfter)
-	fmt.Fprintf(w, "time to first token: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms\n", r.TTFT.P50, r.TTFT.P90, r.TTFT.P99)
-	fmt.Fprintf(w, "prompt tokens found in the KV caches: %.1f %%\n\n", 100*r.HitRate)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "replica\trequests\tprompt tokens\tcached\t")
 	for _, name := range slices.Sorted(maps.Keys(r.PerReplica)) {
@@ -69,6 +89,14 @@ func (r *demoResult) print(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%.1f %%\t\n", name, l.Requests, l.PromptTokens, 100*l.HitRate)
 	}
 	t.Flush()
+}
+
+// sumChosen counts the decisions that named a replica.
+func sumChosen(replicas []decider.ReplicaStatus) (n uint64) {
+	for _, r := range replicas {
+		n += r.Chosen
+	}
+	return n
 }
 
 // percentilesOf gives the percentiles in milliseconds.

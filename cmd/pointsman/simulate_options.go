@@ -46,21 +46,30 @@ func parsePolicies(args []string) ([]simulatedPolicy, error) {
 	return list, nil
 }
 
-// parsePolicy reads name:option=value:option=value, or {name: …} as in the
-// configuration, by way of a configuration that has nothing else.
-func parsePolicy(spec string) (*config.Policy, error) {
-	flow := spec
-	if !strings.HasPrefix(spec, "{") {
-		parts := splitOutside(spec, ':')
-		flow = "{name: " + parts[0]
-		for _, p := range parts[1:] {
-			option, value, ok := strings.Cut(p, "=")
-			if !ok {
-				return nil, fmt.Errorf("policy %s: %q, want option=value", parts[0], p)
-			}
-			flow += ", " + option + ": " + value
+// flowPolicy turns name:option=value:option=value into the configuration's own
+// form, {name: …, option: value}, which it also takes as it is.
+func flowPolicy(spec string) (string, error) {
+	if strings.HasPrefix(spec, "{") {
+		return spec, nil
+	}
+	parts := splitOutside(spec, ':')
+	flow := "{name: " + parts[0]
+	for _, p := range parts[1:] {
+		option, value, ok := strings.Cut(p, "=")
+		if !ok {
+			return "", fmt.Errorf("policy %s: %q, want option=value", parts[0], p)
 		}
-		flow += "}"
+		flow += ", " + option + ": " + value
+	}
+	return flow + "}", nil
+}
+
+// parsePolicy reads a policy with its options, by way of a configuration that
+// has nothing else.
+func parsePolicy(spec string) (*config.Policy, error) {
+	flow, err := flowPolicy(spec)
+	if err != nil {
+		return nil, err
 	}
 	text := "pools: {pool: {replicas: {r0: {address: 127.0.0.1:1}}, policy: " + flow + "}}\n"
 	c, err := config.Parse("--policy", []byte(text), nil, config.Checks{
