@@ -18,7 +18,7 @@ type demoCmd struct {
 	Proxy       string   `default:"haproxy" enum:"haproxy" help:"The proxy: haproxy."`
 	HAProxy     string   `name:"haproxy" default:"haproxy" help:"Command that runs HAProxy, with its arguments separated by spaces (${default})."`
 	Policy      []string `default:"${default_policy}" sep:"none" help:"Routing policies, separated by commas, each tried on a fresh stage; with options as name:option=value (${default})."`
-	Requests    int      `default:"600" help:"Requests to send (${default})."`
+	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
 	Load        float64  `default:"0.8" help:"Rate, in multiples of what round robin could bear (${default})."`
 	Speed       float64  `default:"4" help:"How many times faster than a 70B model the fake replicas are (${default})."`
