@@ -35,9 +35,11 @@ type ReplayOptions struct {
 	FeedbackDelay time.Duration
 	// NoFirstToken: the agent hears of a first token only at the request's end.
 	NoFirstToken bool
-	// Poll, unless 0, is the pause between two looks at each engine's metrics:
-	// its queue and cache, and its count of first tokens, which then stands for
-	// the proxy's own word of them.
+	// Metrics, unless 0, is the pause between two looks at what each engine
+	// says of its queue and cache.
+	Metrics time.Duration
+	// Poll, unless 0, is the pause between two looks at each engine's count of
+	// first tokens, which then stands for the proxy's own word of them.
 	Poll time.Duration
 	// Agents decide in turn and know nothing of one another. 0 = 1.
 	Agents int
@@ -96,8 +98,10 @@ func (o *ReplayOptions) validate() error {
 		return fmt.Errorf("%d agents, want 1 to 1024", o.Agents)
 	case !(o.MirrorScale > 0 && o.MirrorScale <= 1000):
 		return fmt.Errorf("a mirror scale of %v, want above 0 to 1000", o.MirrorScale)
-	case o.FeedbackDelay < 0 || o.Poll < 0 || o.Poll > 0 && o.Poll < time.Millisecond:
-		return errors.New("a negative feedback delay, or a poll more often than every millisecond")
+	case o.FeedbackDelay < 0:
+		return fmt.Errorf("a feedback delay of %v, want 0 or more", o.FeedbackDelay)
+	case o.Poll != 0 && o.Poll < time.Millisecond || o.Metrics != 0 && o.Metrics < time.Millisecond:
+		return errors.New("a look at engines more often than every millisecond")
 	case !(o.TokenNoise >= 0 && o.TokenNoise < 1):
 		return fmt.Errorf("a token noise of %v, want 0 to below 1", o.TokenNoise)
 	case o.Poll > 0 && (o.NoFirstToken || o.Agents > 1):
@@ -156,24 +160,25 @@ const (
 
 // playback is one run.
 type playback struct {
-	o        *ReplayOptions
-	now      time.Duration
-	fleet    []*Engine
-	next     []time.Duration // when each engine's step ends; never when idle
-	dead     []bool
-	shared   bool // one cache and one queue
-	agents   []*agent
-	flights  []flight
-	news     newsQueue
-	chance   *rand.Rand
-	ended    int
-	load     loadMeter
-	finished []uint64 // requests that each engine had ended at the last poll
-	firsts   []int    // first tokens of each engine since the last poll
-	names    [][]byte
-	byName   map[string]int
-	asked    int // decisions
-	turn     int // where a proxy without a decision sends its next request
+	o          *ReplayOptions
+	now        time.Duration
+	fleet      []*Engine
+	next       []time.Duration // when each engine's step ends; never when idle
+	dead       []bool
+	shared     bool // one cache and one queue
+	agents     []*agent
+	flights    []flight
+	news       newsQueue
+	chance     *rand.Rand
+	ended      int
+	load       loadMeter
+	firsts     []int        // first tokens of each engine since the last poll
+	throughput []throughput // of each engine
+	replicas   []string     // their names
+	names      [][]byte     // the same
+	byName     map[string]int
+	asked      int // decisions
+	turn       int // where a proxy without a decision sends its next request
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -202,11 +207,8 @@ func play(t *Trace, o *ReplayOptions) (*playback, error) {
 		}
 		p.agents = append(p.agents, a)
 	}
-	if o.Poll > 0 {
-		for i := range p.fleet {
-			p.news.push(news{at: o.Poll * time.Duration(i+1) / time.Duration(len(p.fleet)), kind: newsPoll, n: i})
-		}
-	}
+	p.every(o.Poll, newsPoll)
+	p.every(o.Metrics, newsScrape)
 	for _, f := range o.Failures {
 		p.news.push(news{at: f.At, kind: newsDeath, n: f.Replica})
 		p.news.push(news{at: f.At + healthDelay, kind: newsHealth, n: f.Replica})
@@ -214,6 +216,16 @@ func play(t *Trace, o *ReplayOptions) (*playback, error) {
 	p.news.push(news{at: time.Second, kind: newsSweep})
 	p.run(p.decide)
 	return p, nil
+}
+
+// every has each engine looked at every pause, one after the other.
+func (p *playback) every(pause time.Duration, kind newsKind) {
+	if pause == 0 {
+		return
+	}
+	for i := range p.fleet {
+		p.news.push(news{at: pause * time.Duration(i+1) / time.Duration(len(p.fleet)), kind: kind, n: i})
+	}
 }
 
 func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
@@ -232,13 +244,14 @@ func newPlayback(t *Trace, o *ReplayOptions) (*playback, error) {
 	}
 	p := &playback{
 		o: o, fleet: fleet,
-		next: slices.Repeat([]time.Duration{never}, len(fleet)), dead: make([]bool, len(fleet)), firsts: make([]int, len(fleet)), finished: make([]uint64, len(fleet)),
+		next: slices.Repeat([]time.Duration{never}, len(fleet)), dead: make([]bool, len(fleet)), firsts: make([]int, len(fleet)), throughput: make([]throughput, len(fleet)),
 		chance: rand.New(rand.NewPCG(o.Seed, 0x706c6179)),
 	}
 	p.byName = make(map[string]int, len(fleet))
 	for i := range fleet {
 		p.names = append(p.names, []byte(replicaName(i)))
-		p.byName[replicaName(i)] = i
+		p.replicas = append(p.replicas, replicaName(i))
+		p.byName[p.replicas[i]] = i
 	}
 	list := t.arrivals(o.Rate, p.chance)
 	p.flights = make([]flight, len(list))

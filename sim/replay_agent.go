@@ -156,6 +156,9 @@ func (p *playback) hear(n news) {
 	case newsPoll:
 		p.poll(n.n)
 		p.news.push(news{at: n.at + p.o.Poll, kind: newsPoll, n: n.n})
+	case newsScrape:
+		p.scrape(n.n)
+		p.news.push(news{at: n.at + p.o.Metrics, kind: newsScrape, n: n.n})
 	case newsSweep:
 		for _, a := range p.agents {
 			a.decider.Sweep()
@@ -170,7 +173,7 @@ func (p *playback) hear(n news) {
 		p.fleet[n.n].Jobs(func(j *Job, _ bool) { p.end(j.Owner.(*flight), flightFailed) })
 	case newsHealth:
 		for _, a := range p.agents {
-			a.pool.Discovered([]decider.ReplicaState{{Name: replicaName(n.n), Weight: 1}})
+			a.pool.Discovered([]decider.ReplicaState{{Name: p.replicas[n.n], Weight: 1}})
 		}
 	}
 }
@@ -193,8 +196,8 @@ func (p *playback) outcome(f *flight) decider.Outcome {
 	return o
 }
 
-// poll looks at engine k's metrics. Prefill is first come first served: a
-// count of first tokens that grew by n tells of the n oldest requests.
+// poll looks at engine k's count of first tokens. Prefill is first come first
+// served: a count that grew by n tells of the n oldest requests.
 func (p *playback) poll(k int) {
 	a := p.agents[0]
 	list := a.waiting[k]
@@ -205,13 +208,30 @@ func (p *playback) poll(k int) {
 		}
 	}
 	a.waiting[k], p.firsts[k] = list[n:], 0
+}
+
+// throughput is the rate at which an engine ended requests in the last second
+// or more.
+type throughput struct {
+	at       time.Duration // when finished was counted
+	finished uint64
+	rate     float64 // requests/s
+}
+
+// scrape tells the agents what engine k says of its queue and cache.
+func (p *playback) scrape(k int) {
 	if p.dead[k] {
 		return
 	}
-	s := p.fleet[k].Stats()
-	a.pool.Signal(replicaName(k), decider.Signals{
-		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(),
-		Throughput: float64(s.Finished-p.finished[k]) / p.o.Poll.Seconds(), At: p.now,
-	})
-	p.finished[k] = s.Finished
+	s, t := p.fleet[k].Stats(), &p.throughput[k]
+	if passed := p.now - t.at; passed >= time.Second {
+		t.rate = float64(s.Finished-t.finished) / passed.Seconds()
+		t.at, t.finished = p.now, s.Finished
+	}
+	signals := decider.Signals{
+		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(), Throughput: t.rate, At: p.now,
+	}
+	for _, a := range p.agents {
+		a.pool.Signal(p.replicas[k], signals)
+	}
 }

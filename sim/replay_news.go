@@ -17,7 +17,8 @@ const (
 	newsConnected newsKind = iota
 	newsFirstToken
 	newsFinished
-	newsPoll   // look at an engine's counters
+	newsPoll   // look at an engine's first tokens
+	newsScrape // look at its queue and cache
 	newsSweep  // end reservations without news
 	newsDeath  // a replica dies
 	newsHealth // the proxy has noticed

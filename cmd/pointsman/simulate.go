@@ -32,7 +32,8 @@ type simulateCmd struct {
 
 	FeedbackDelay time.Duration `help:"How late the agent hears of first tokens and ends."`
 	NoFirstToken  bool          `help:"The agent hears of a request's first token only at its end."`
-	Poll          time.Duration `help:"Look at the engines' metrics this often, and learn first tokens from their counters."`
+	Metrics       time.Duration `default:"50ms" help:"The agent looks this often at what the engines say of their queues and caches; 0s for an agent that does not (${default})."`
+	Poll          time.Duration `help:"First tokens are learnt from the engines' counters, looking at them this often."`
 	VisibleChars  int           `help:"The agent sees this many characters of a request, and knows its length. 0 = all."`
 	Agents        int           `default:"1" help:"Agents that decide in turn and share nothing (${default})."`
 	SpeedMix      []float64     `help:"Speeds of the replicas in multiples of the profile's, in turn: 1,0.5 makes every other one half as fast."`
@@ -75,7 +76,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 	}
 	base := sim.ReplayOptions{
 		Setup: sim.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
-		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Poll: c.Poll,
+		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 		Agents: c.Agents, MirrorScale: c.MirrorScale, TokenNoise: c.TokenNoise,
 	}
 	if base.Profile, err = parseProfile(c.Profile); err != nil {
