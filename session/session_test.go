@@ -117,7 +117,7 @@ func TestTableFollowsWeights(t *testing.T) {
 // first fallback; a member that joins takes keys only for itself.
 func TestTableRemapsOnlyWhatItMust(t *testing.T) {
 	const n = 16
-	whole, without := NewTable(members(n)), NewTable(members(n - 1))
+	whole, without := NewTable(members(n)), NewTable(members(n-1))
 	among, fewer := all(n), all(n-1)
 	moved := 0
 	for i := range keys {
