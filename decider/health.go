@@ -29,6 +29,14 @@ func (r *Replica) succeed() {
 	r.coolUntil = 0
 }
 
+// forget empties what is believed of the memory of r's engine.
+func (p *Pool) forget(r *Replica) {
+	if m := p.image(r); m != nil {
+		m.clear()
+	}
+	r.adapters.restart()
+}
+
 // ReplicaState is what a proxy says of one of its servers.
 type ReplicaState struct {
 	Name     string
@@ -68,10 +76,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.failures, r.coolUntil = 0, 0
 		}
 		if s.Up && r.down { // most likely it was started anew
-			if m := p.image(r); m != nil {
-				m.clear()
-			}
-			r.adapters.restart()
+			p.forget(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
 		if !r.listed {

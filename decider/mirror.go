@@ -16,7 +16,20 @@ func (p *Pool) configureMirror() {
 // mirrorMembers makes the images those of the present members.
 func (p *Pool) mirrorMembers() {
 	if p.mirror != nil {
-		p.mirror.members(p.replicas, func(r *Replica) int { return r.cacheTokens / p.config.BlockTokens })
+		p.mirror.members(p.replicas, p.cacheBlocks)
+	}
+}
+
+// cacheBlocks is the size of r's cache in blocks.
+func (p *Pool) cacheBlocks(r *Replica) int { return r.cacheTokens / p.view.BlockTokens }
+
+// resizeMirror gives each image the size that is now known of its cache.
+func (p *Pool) resizeMirror() {
+	for _, r := range p.replicas {
+		if m := p.image(r); m != nil {
+			m.capacity = p.cacheBlocks(r)
+			m.evict()
+		}
 	}
 }
 
@@ -45,7 +58,7 @@ func (p *Pool) await(v *reservation, now time.Duration) {
 	}
 	v.image.await(v.request.Blocks, milliseconds(now))
 	if v.started {
-		v.pin(p.config.BlockTokens)
+		v.pin(p.view.BlockTokens)
 	}
 }
 

@@ -75,8 +75,13 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	now := p.clock()
 	v := p.settle(p.reservations.find(id), id, server, now)
 	if v == nil || v.started {
+		if v != nil && v.request.Stream && !v.work.told {
+			v.work.told = true // the engine's count was faster
+			p.proxyTells(now)
+		}
 		return
 	}
+	v.replica.owe(now)
 	p.measure(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
@@ -90,7 +95,11 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 		v.replica.ttft.add(ttft, now)
 	}
 	v.replica.adapters.started(v.request.LoRA)
-	v.pin(p.config.BlockTokens)
+	v.pin(p.view.BlockTokens)
+	r := v.replica
+	r.window.begun++
+	r.window.text += v.request.text
+	r.window.exact += v.request.exact
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.FirstToken(&v.request, v.replica.index)
 	}
@@ -139,6 +148,7 @@ func (p *Pool) finished(o Outcome) {
 		p.move(v, served, now)
 	}
 	if !v.started && (o.TTFT > 0 || o.End == Served) {
+		v.replica.owe(now)
 		p.start(v, o.TTFT, now)
 	}
 	p.release(v, o, now)

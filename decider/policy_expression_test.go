@@ -208,10 +208,10 @@ func TestQuantities(t *testing.T) {
 			t.Errorf("%s = %v, want %v", q.name, got, want[q.name])
 		}
 	}
-	r.signals = Signals{Known: true, Waiting: 9, Running: 8, KVUsage: .7, Throughput: 6}
+	p.Signal("r1", Signals{Waiting: 9, Running: 8, KVUsage: .7, Throughput: 6})
 	for k, x := range map[string]float64{"waiting": 9, "running": 8, "kv_usage": .7, "throughput": 6} {
 		for _, q := range quantities {
-			if got := q.get(&e); q.name == k && got != x {
+			if got := q.get(&e); q.name == k && math.Abs(got-x) > 1e-9 {
 				t.Errorf("%s = %v with a signal, want %v", k, got, x)
 			}
 		}

@@ -22,10 +22,6 @@ func TestWeightedSumsTheScores(t *testing.T) {
 	p.Signal("r0", Signals{Waiting: 0, KVUsage: .9}) // 1 + 2·0.1
 	p.Signal("r1", Signals{Waiting: 1, KVUsage: .2}) // 0.5 + 2·0.8
 	p.Signal("r2", Signals{Waiting: 2, KVUsage: .3}) // 0 + 2·0.7
-	d, _ := decide(p)
-	if d.Server != "r1" || d.Fallbacks != [2]string{"r2", "r0"} {
-		t.Errorf("order %s %v", d.Server, d.Fallbacks)
-	}
 	for _, c := range p.Explain(&Request{Pool: p, Input: 1}).Candidates {
 		want := map[string][3]float64{"r0": {1, .1, 1.2}, "r1": {.5, .8, 2.1}, "r2": {0, .7, 1.4}}[c.Replica]
 		for i, term := range []string{"queue", "kv_usage", "score"} {
@@ -33,6 +29,10 @@ func TestWeightedSumsTheScores(t *testing.T) {
 				t.Errorf("%s: %v, want %v", c.Replica, c.Terms, want)
 			}
 		}
+	}
+	d, _ := decide(p)
+	if d.Server != "r1" || d.Fallbacks != [2]string{"r2", "r0"} {
+		t.Errorf("order %s %v", d.Server, d.Fallbacks)
 	}
 }
 

@@ -69,6 +69,7 @@ type Pool struct {
 
 	mirror *prefixes     // images of the replicas' caches; nil = the policy needs none
 	meter  meter         // of prefill, all replicas together
+	scale  scale         // of tokens
 	told   float64       // share of streamed answers whose first token is told when it comes
 	toldAt time.Duration // when one last was
 
@@ -122,9 +123,9 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.Filters.LoRASlots == 0 {
 		c.Filters.LoRASlots = 8
 	}
-	p.view.BlockTokens = c.BlockTokens
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
+	p.setBlockTokens()
 	if !same {
 		p.policy = c.Policy
 		p.observer, _ = c.Policy.(Observer)
@@ -160,6 +161,9 @@ func (p *Pool) configure(c PoolConfig) {
 			r.weight = rc.Weight
 		}
 		r.cacheTokens = rc.CacheTokens
+		if r.signals.CacheTokens > 0 {
+			r.cacheTokens = r.signals.CacheTokens
+		}
 		keep, seen[rc.Name] = append(keep, r), true
 	}
 	if c.Discover {
@@ -244,6 +248,8 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	p.records.add(p, r, d, now)
 	p.countNarrowed()
 	chosen.chosen++
+	p.stats.InputTokens += uint64(max(r.Input, 0))
+	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
 	p.reserve(r, chosen, now)
 	if p.observer != nil {
 		p.observer.Reserved(r, chosen.index)

@@ -36,7 +36,7 @@ var quantities = []quantity{
 	{"queue_tokens", false, func(e *evaluation) float64 { return e.view.Queue(e.index) }},
 	{"speed", false, func(e *evaluation) float64 { return e.view.Speed(e.index) }},
 	{"kv_usage", false, func(e *evaluation) float64 { return e.view.kvUsage(e.index) }},
-	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughputNow(e.view.Now) }},
+	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughput(e.view.Now) }},
 	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
 	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.weight) }},
 	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.cacheTokens) }},
@@ -63,48 +63,6 @@ func sessionRank(e *evaluation) float64 {
 		}
 	}
 	return float64(len(e.home))
-}
-
-// What the engine says of itself stands before what the pool has counted. It
-// lacks what was sent since, but also knows of requests from elsewhere.
-
-// waiting is the number of requests that replica i has before their first
-// token. That is predicted where first tokens are not told when they come.
-func (v *View) waiting(i int) float64 {
-	if s := &v.Replicas[i].signals; s.Known {
-		return float64(s.Waiting)
-	}
-	v.Queue(i) // brings the queue up to now
-	return float64(v.Queued(i))
-}
-
-func (v *View) running(i int) float64 {
-	r := v.Replicas[i]
-	if r.signals.Known {
-		return float64(r.signals.Running)
-	}
-	return float64(r.inFlight) - v.waiting(i)
-}
-
-// kvUsage is the used share of replica i's KV cache, 0 to 1: by the blocks in
-// use where the pool has an image of the cache, else by the tokens in flight.
-func (v *View) kvUsage(i int) float64 {
-	r := v.Replicas[i]
-	if r.signals.Known {
-		return r.signals.KVUsage
-	}
-	used := v.InUse(i) * v.BlockTokens
-	if used == 0 {
-		used = r.tokens
-	}
-	return min(1, float64(used)/float64(max(r.cacheTokens, 1)))
-}
-
-func (r *Replica) throughputNow(t time.Duration) float64 {
-	if r.signals.Known {
-		return r.signals.Throughput
-	}
-	return r.taken.rate(t)
 }
 
 // latencyNow is in seconds; 0 when nothing was measured of late, so that a

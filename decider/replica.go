@@ -30,8 +30,12 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
-	cacheTokens int     // size of its KV cache
-	signals     Signals // what the engine last said
+	cacheTokens int       // size of its KV cache
+	signals     Signals   // what the engine last said
+	then        localLoad // what was counted here when it said that
+	firsts      firstTokens
+	window      window // what its prompts have told since it was opened
+	told        toldCounts
 	prefill     prefillQueue
 
 	failures  int           // consecutive ones
@@ -49,27 +53,6 @@ type ReplicaConfig struct {
 	Weight        int // 0 = 1
 	Limit         int // 0 = the pool's
 	CacheTokens   int // 0 = the pool's
-}
-
-// Signals are what an engine says of itself. Policies must do without: most
-// replicas are never asked.
-type Signals struct {
-	Waiting, Running int           // requests
-	KVUsage          float64       // used share of the KV cache, 0 to 1
-	Throughput       float64       // requests finished a second
-	At               time.Duration // when it was said, by the pool's clock
-	Known            bool          // it was said at all
-}
-
-// Signal tells what the replica of that name said of itself. A name that is
-// not in the pool is ignored.
-func (p *Pool) Signal(replica string, s Signals) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.byName[replica]; r != nil {
-		s.Known = true
-		r.signals = s
-	}
 }
 
 // Name is the replica's name: HAProxy's server, or nginx's upstream server.

@@ -35,11 +35,13 @@ type Request struct {
 	Cut        bool // not all of the body was seen
 	Exclude    string
 
-	body *prompt.Body // scratch of Read
+	text  int          // bytes of prompt text
+	exact int          // prompt tokens besides
+	body  *prompt.Body // scratch of Read
 }
 
-// bytesPerToken is the usual length of a token of English text in bytes. It
-// serves for load accounting only.
+// bytesPerToken is the usual length of a token of English text in bytes, until
+// the engines tell better. It serves for load accounting only.
 const bytesPerToken = 4
 
 // Read fills r from what a proxy saw and finds its pool. When no pool serves
@@ -67,15 +69,17 @@ func (d *Decider) Read(r *Request, in Input, out *Decision) bool {
 	if b.MaxTokens >= 0 {
 		r.Output = b.MaxTokens * b.N
 	}
-	r.Input = b.TextBytes/bytesPerToken + b.TokenIDs + b.MediaTokens
+	r.text, r.exact = b.TextBytes, b.TokenIDs+b.MediaTokens
 	if r.Cut && b.Scanned > 0 && in.BodySize > b.Scanned {
 		// What was not seen is taken to be like what was.
-		r.Input = int(float64(r.Input) * float64(in.BodySize) / float64(b.Scanned))
+		whole := float64(in.BodySize) / float64(b.Scanned)
+		r.text, r.exact = int(float64(r.text)*whole), int(float64(r.exact)*whole)
 	}
 
 	if !d.find(t, r, in, out) {
 		return false
 	}
+	r.Input = int(float64(r.text)/r.Pool.BytesPerToken()) + r.exact
 	if p := r.Pool; p.usesPrefix.Load() {
 		r.Blocks = b.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), b.CacheSalt), BlockBytes)
 	}

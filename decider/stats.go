@@ -32,6 +32,8 @@ type PoolStats struct {
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
 	Narrowed          [filterKinds]uint64 // decisions whose choice a filter narrowed
+	InputTokens       uint64              // prompt tokens of the decided, estimated
+	CachedTokens      uint64              // of these, believed cached on the replica chosen
 }
 
 // ReplicaStatus is a replica at one moment.
@@ -47,6 +49,16 @@ type ReplicaStatus struct {
 	Served   uint64  `json:"served"`
 	Failed   uint64  `json:"failed"`
 	CoolFor  float64 `json:"cool_for_s,omitempty"`
+
+	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
+	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
+	// SignalAge is how long ago the engine last said something, in seconds; -1
+	// = never.
+	SignalAge float64 `json:"signal_age_s"`
+	// What the engine counted while it was listened to.
+	PromptTokens uint64 `json:"engine_prompt_tokens,omitempty"`
+	QueryTokens  uint64 `json:"engine_query_tokens,omitempty"` // looked for in the prefix cache
+	HitTokens    uint64 `json:"engine_hit_tokens,omitempty"`   // of these, found
 }
 
 // PoolStatus is a pool at one moment.
@@ -58,9 +70,15 @@ type PoolStatus struct {
 	Reservations int             `json:"reservations"`
 	Decisions    uint64          `json:"decisions"`
 	// FellOpen counts the requests that the proxy placed by itself.
-	FellOpen uint64            `json:"fell_open"`
-	Outcomes map[string]uint64 `json:"outcomes"`
-	Stats    PoolStats         `json:"-"`
+	FellOpen uint64 `json:"fell_open"`
+	// BytesPerToken is how much prompt text makes a token.
+	BytesPerToken float64 `json:"bytes_per_token"`
+	// PromptTokens and CachedTokens are the prompts of all decisions, and what
+	// was believed cached of them.
+	PromptTokens uint64            `json:"prompt_tokens"`
+	CachedTokens uint64            `json:"cached_tokens"`
+	Outcomes     map[string]uint64 `json:"outcomes"`
+	Stats        PoolStats         `json:"-"`
 	// PolicyStats are the counters of the pool's filters, and the policy's own
 	// where it keeps any.
 	PolicyStats []Counter `json:"-"`
@@ -85,24 +103,31 @@ func (p *Pool) Status() PoolStatus {
 	defer p.mu.Unlock()
 	now := p.clock()
 	s := PoolStatus{
-		Name:         p.name,
-		Policy:       p.config.PolicyName,
-		Models:       append(append([]string{}, p.config.Models...), p.config.LoRA...),
-		Reservations: p.reservations.len(),
-		Decisions:    p.stats.Decisions,
-		FellOpen:     p.stats.Adopted + p.stats.Unreserved,
-		Outcomes:     map[string]uint64{},
-		Stats:        p.stats,
+		Name:          p.name,
+		Policy:        p.config.PolicyName,
+		Models:        append(append([]string{}, p.config.Models...), p.config.LoRA...),
+		Reservations:  p.reservations.len(),
+		Decisions:     p.stats.Decisions,
+		FellOpen:      p.stats.Adopted + p.stats.Unreserved,
+		BytesPerToken: p.BytesPerToken(), PromptTokens: p.stats.InputTokens, CachedTokens: p.stats.CachedTokens,
+		Outcomes: map[string]uint64{},
+		Stats:    p.stats,
 	}
 	for end, n := range p.stats.Outcomes {
 		s.Outcomes[End(end).String()] = n
 	}
 	for _, r := range p.replicas {
+		age := -1.0
+		if r.signals.Known {
+			age = (now - r.signals.At).Seconds()
+		}
 		s.Replicas = append(s.Replicas, ReplicaStatus{
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			CoolFor: max(0, r.coolUntil-now).Seconds(),
+			CoolFor:     max(0, r.coolUntil-now).Seconds(),
+			CacheTokens: r.cacheTokens, PrefillSpeed: p.speed(r), SignalAge: age,
+			PromptTokens: r.told.prompt, QueryTokens: r.told.queries, HitTokens: r.told.hits,
 		})
 	}
 	for _, f := range p.filters {

@@ -63,6 +63,7 @@ type work struct {
 	tokens        float64 // its own work
 	backlog       float64 // work until its first token, as it was sent
 	told          bool    // its first token was told when it came, not with the end
+	measured      bool    // the time of its first token has been learned from
 }
 
 // tellingEnds is how long first tokens are waited for while none at all is told
@@ -118,7 +119,7 @@ func (p *Pool) cached(v *reservation) int {
 	if m == nil {
 		return 0
 	}
-	return max(0, min(m.match(v.request.Blocks)*p.config.BlockTokens, v.input-1))
+	return max(0, min(m.match(v.request.Blocks)*p.view.BlockTokens, v.input-1))
 }
 
 // dequeue takes v out of the queue of its replica, if it is there.
@@ -162,10 +163,11 @@ func (p *Pool) advance(r *Replica, now time.Duration) {
 	}
 }
 
-// tells reports whether v's first token will be told when it comes. The first
-// byte of an answer that is not streamed is also its last.
+// tells reports whether v's first token will be told when it comes: by the
+// engine, or by the proxy, to whom the first byte of an answer that is not
+// streamed is also its last.
 func (p *Pool) tells(v *reservation, now time.Duration) bool {
-	return v.request.Stream && p.told >= 0.5 && now-p.toldAt < tellingEnds
+	return v.replica.counted(now) || v.request.Stream && p.told >= 0.5 && now-p.toldAt < tellingEnds
 }
 
 // backlog is the work that r has before it, without what it must have done of
@@ -189,8 +191,7 @@ func (p *Pool) measure(v *reservation, now time.Duration) {
 		p.dequeue(v, now)
 		return
 	}
-	p.told += (1 - p.told) / 2
-	p.toldAt = now
+	p.proxyTells(now)
 	// Prompts are computed in turn: those ahead whose first token is not told
 	// are done as well.
 	for i := v.work.ahead; i != 0; {
@@ -204,6 +205,12 @@ func (p *Pool) measure(v *reservation, now time.Duration) {
 	p.dequeue(v, now)
 	p.learn(r, q.done+v.work.tokens, (now - q.measured).Seconds())
 	q.measured, q.done = now, 0
+}
+
+// proxyTells notes that the proxy has told of a first token when it came.
+func (p *Pool) proxyTells(now time.Duration) {
+	p.told += (1 - p.told) / 2
+	p.toldAt = now
 }
 
 // learn takes in that r did work in seconds.
@@ -220,7 +227,7 @@ func (p *Pool) heard(v *reservation, o Outcome) {
 		return
 	}
 	p.told -= p.told / 4
-	if o.TTFT > 0 {
+	if o.TTFT > 0 && !v.work.measured {
 		p.learn(v.replica, v.work.backlog, o.TTFT.Seconds())
 	}
 }

@@ -1,0 +1,140 @@
+package decider
+
+import (
+	"math"
+	"time"
+)
+
+// Signals are what an engine says of itself. Policies must do without: most
+// replicas are never asked.
+type Signals struct {
+	Waiting, Running int           // requests
+	KVUsage          float64       // used share of the KV cache, 0 to 1
+	Throughput       float64       // requests finished a second
+	CacheTokens      int           // size of the KV cache; 0 = not said
+	At               time.Duration // when it was heard, by the pool's clock
+	Known            bool          // it was said at all
+}
+
+// signalMemory is how long a signal keeps 1/e of its weight.
+const signalMemory = 5 * time.Second
+
+// localLoad is what the pool has counted of a replica at one moment, in the words
+// of Signals.
+type localLoad struct{ waiting, running, usage float64 }
+
+// Signal tells what the replica of that name says of itself now. A name that
+// is not in the pool is ignored.
+func (p *Pool) Signal(replica string, s Signals) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil {
+		return
+	}
+	s.At, s.Known = p.clock(), true
+	p.advance(r, s.At)
+	r.signals, r.then = s, p.localLoad(r)
+	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
+		r.cacheTokens = s.CacheTokens
+		p.resizeMirror()
+	}
+}
+
+// Member is a replica's name and where it is.
+type Member struct{ Name, Address string }
+
+// Members are the pool's replicas as they are now.
+func (p *Pool) Members() []Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]Member, len(p.replicas))
+	for i, r := range p.replicas {
+		list[i] = Member{r.name, r.address}
+	}
+	return list
+}
+
+// Restarted tells that the engine of that replica was started anew: its cache
+// is empty.
+func (p *Pool) Restarted(replica string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil {
+		return
+	}
+	p.forget(r)
+	r.firsts, r.window = firstTokens{}, window{}
+}
+
+// localLoad counts the requests of r, as of the last advance of its queue.
+func (p *Pool) localLoad(r *Replica) localLoad {
+	return localLoad{
+		waiting: float64(r.prefill.n),
+		running: float64(r.inFlight - r.prefill.n),
+		usage:   p.usage(r),
+	}
+}
+
+// usage is the used share of r's KV cache: by the blocks in use where the pool
+// has an image of the cache, else by the tokens in flight.
+func (p *Pool) usage(r *Replica) float64 {
+	used := p.view.InUse(r.index) * p.view.BlockTokens
+	if used == 0 {
+		used = r.tokens
+	}
+	return float64(used) / float64(max(r.cacheTokens, 1))
+}
+
+// trust is the weight of the replica's signals at now, from 0 to 1.
+func (r *Replica) trust(now time.Duration) float64 {
+	if !r.signals.Known {
+		return 0
+	}
+	return math.Exp(-float64(now-r.signals.At) / float64(signalMemory))
+}
+
+// What follows is the pool's own count, and as much of what the engine then
+// said differently as its age allows. So requests sent since the engine spoke
+// count at once, those that reach it from elsewhere count as long as it says
+// so, and an engine that falls silent is soon judged by the count alone.
+
+// waiting is the number of requests that replica i has before their first
+// token. That is predicted where first tokens are not told when they come.
+func (v *View) waiting(i int) float64 {
+	r := v.Replicas[i]
+	v.Queue(i) // brings the queue up to now
+	n := float64(r.prefill.n)
+	if w := r.trust(v.Now); w > 0 {
+		n += w * (float64(r.signals.Waiting) - r.then.waiting)
+	}
+	return max(0, n)
+}
+
+// running is the number of requests that replica i generates tokens for.
+func (v *View) running(i int) float64 {
+	r := v.Replicas[i]
+	v.Queue(i)
+	n := float64(r.inFlight - r.prefill.n)
+	if w := r.trust(v.Now); w > 0 {
+		n += w * (float64(r.signals.Running) - r.then.running)
+	}
+	return max(0, n)
+}
+
+// kvUsage is the used share of replica i's KV cache, 0 to 1.
+func (v *View) kvUsage(i int) float64 {
+	r := v.Replicas[i]
+	x := v.pool.usage(r)
+	if w := r.trust(v.Now); w > 0 {
+		x += w * (r.signals.KVUsage - r.then.usage)
+	}
+	return min(1, max(0, x))
+}
+
+// throughput is in requests a second.
+func (r *Replica) throughput(now time.Duration) float64 {
+	w, own := r.trust(now), r.taken.rate(now)
+	return own + w*(r.signals.Throughput-own)
+}

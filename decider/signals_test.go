@@ -1,0 +1,278 @@
+package decider
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pointsman/prompt"
+)
+
+func TestASignalWeighsLessAsItAges(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1, func(c *PoolConfig) { c.CacheTokens = 10_000 })
+	v, r := &p.view, p.replicas[0]
+	decide(p, func(r *Request) { r.Stream = true })
+	clock.now = time.Second
+	p.Signal("r0", Signals{Waiting: 7, Running: 20, KVUsage: .5, Throughput: 3})
+	look := func() [4]float64 {
+		v.Now = clock.now
+		return [4]float64{v.waiting(0), v.running(0), v.kvUsage(0), r.throughput(v.Now)}
+	}
+	if got := look(); got != [4]float64{7, 20, .5, 3} {
+		t.Errorf("at once: %v", got)
+	}
+	decide(p, func(r *Request) { r.Stream, r.Input, r.Output = true, 1000, 0 })
+	if got := look(); got[0] != 8 || got[1] != 20 || math.Abs(got[2]-.6) > 1e-9 {
+		t.Errorf("with a request more than the engine knew of: %v", got)
+	}
+	before := 8.0
+	for range 12 {
+		clock.now += 5 * time.Second
+		n := look()[0]
+		if n >= before || n < 0 {
+			t.Errorf("%v waiting after %v", n, clock.now)
+		}
+		before = n
+	}
+	// By the clock both prompts were computed long ago.
+	if got := look(); got[0] > .01 || math.Abs(got[1]-2) > .01 || math.Abs(got[2]-.11) > .01 || got[3] > .01 {
+		t.Errorf("after a minute: %v", got)
+	}
+}
+
+// Whatever engines say, and however long ago, a replica is chosen.
+func TestNoSignalStopsADecision(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, _ := NewWeighted(WeightedDefaults)
+		policy := rapid.SampledFrom([]Policy{LeastWork{}, w, ThroughputAware{}}).Draw(t, "policy")
+		p, clock := newTestPool(policy, 3)
+		for range 20 {
+			clock.now += time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause"))
+			name := rapid.SampledFrom([]string{"r0", "r1", "r2", "none"}).Draw(t, "replica")
+			p.Signal(name, Signals{
+				Waiting: rapid.Int().Draw(t, "waiting"), Running: rapid.Int().Draw(t, "running"),
+				KVUsage:     rapid.SampledFrom([]float64{0, 1, -1, 1e300, math.NaN(), math.Inf(1)}).Draw(t, "usage"),
+				Throughput:  rapid.Float64().Draw(t, "throughput"),
+				CacheTokens: rapid.IntRange(-5, 1_000_000).Draw(t, "cache"),
+			})
+			p.FirstTokens(name, rapid.IntRange(-3, 100).Draw(t, "firsts"))
+			p.Prompts(name, rapid.Int().Draw(t, "tokens"), rapid.Int().Draw(t, "queries"), rapid.Int().Draw(t, "hits"))
+			if d, _ := decide(p); d.Server == "" {
+				t.Fatal("no replica was chosen")
+			}
+		}
+	})
+}
+
+func TestTheEngineSizesTheMirror(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 2)
+	blocks := func() [2]int { return [2]int{p.image(p.replicas[0]).capacity, p.image(p.replicas[1]).capacity} }
+	if blocks() != [2]int{DefaultCacheTokens / 256, DefaultCacheTokens / 256} {
+		t.Errorf("%v blocks", blocks())
+	}
+	p.Signal("r1", Signals{CacheTokens: 25_600})
+	if blocks() != [2]int{DefaultCacheTokens / 256, 100} {
+		t.Errorf("%v blocks after r1 told its size", blocks())
+	}
+	p.configure(p.config) // a reload forgets nothing of it
+	if blocks()[1] != 100 || p.Status().Replicas[1].CacheTokens != 25_600 {
+		t.Errorf("%v blocks after a reload", blocks())
+	}
+}
+
+func TestARestartedEngineHasAnEmptyCache(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 1)
+	d, id := decide(p, func(r *Request) { r.Blocks, r.Input, r.Stream = []uint64{1, 2, 3}, 800, true })
+	p.FirstToken(id, []byte(d.Server))
+	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
+	if n := p.image(p.replicas[0]).match([]uint64{1, 2, 3}); n != 3 {
+		t.Fatalf("%d blocks", n)
+	}
+	p.Restarted("r0")
+	if n := p.image(p.replicas[0]).match([]uint64{1, 2, 3}); n != 0 {
+		t.Errorf("%d blocks after a restart", n)
+	}
+}
+
+// The engine's count and the proxy's lines, each as late as may be, together
+// tell of each first token once.
+func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, clock := newTestPool(LeastWork{}, 1)
+		p.FirstTokens("r0", 0)
+		type request struct {
+			id                   ID
+			first, told, skipped bool
+		}
+		var queue []*request // in the engine's order, without those that left
+		var lines []*request // what the proxy will tell, in order
+		counted := 0
+		line := func() {
+			q := lines[0]
+			lines = lines[1:]
+			if rapid.Bool().Draw(t, "end") {
+				p.Finished(Outcome{ID: q.id, Server: []byte("r0"), TTFT: time.Millisecond})
+				q.told = true
+			} else {
+				p.FirstToken(q.id, []byte("r0"))
+			}
+		}
+		scrape := func() {
+			p.FirstTokens("r0", counted)
+			counted = 0
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			clock.now += time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond
+			switch rapid.IntRange(0, 4).Draw(t, "event") {
+			case 0:
+				_, id := decide(p, func(r *Request) { r.Stream = rapid.Bool().Draw(t, "stream") })
+				queue = append(queue, &request{id: id})
+			case 1: // the engine yields a first token
+				for _, q := range queue {
+					if !q.first && !q.skipped {
+						q.first = true
+						counted++
+						if rapid.Bool().Draw(t, "proxy tells") {
+							lines = append(lines, q)
+						}
+						break
+					}
+				}
+			case 2: // a client leaves before its first token
+				for _, q := range queue {
+					if !q.first && !q.skipped && rapid.Bool().Draw(t, "leaves") {
+						q.skipped = true
+						p.Finished(Outcome{ID: q.id, Server: []byte("r0"), End: ClientGone})
+						break
+					}
+				}
+			case 3:
+				if len(lines) > 0 {
+					line()
+				}
+			case 4:
+				scrape()
+			}
+		}
+		scrape()
+		for _, q := range queue {
+			v := p.reservations.find(q.id)
+			switch {
+			case q.skipped || q.told:
+				if v != nil {
+					t.Fatal("a reservation outlived its end")
+				}
+			case v == nil:
+				t.Fatal("a reservation is gone")
+			case v.started != q.first:
+				t.Fatalf("first token %v, taken for %v", q.first, v.started)
+			}
+		}
+	})
+}
+
+// An engine whose count is told needs no clock: what it has not counted waits.
+func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	p.FirstTokens("r0", 0)
+	decide(p)
+	clock.now = 9 * time.Second
+	p.view.Now = clock.now
+	if p.view.Queue(0); p.view.Queued(0) != 1 {
+		t.Error("a prompt of 100 tokens is taken for done while the engine says otherwise")
+	}
+	clock.now = 11 * time.Second // the engine has fallen silent
+	p.view.Now = clock.now
+	if p.view.Queue(0); p.view.Queued(0) != 0 {
+		t.Error("a prompt of 100 tokens is taken to wait for ever once the engine is silent")
+	}
+}
+
+// Requests from elsewhere make the engine count more than the pool sent. What
+// is left over at an empty queue is not held against requests to come.
+func TestForeignFirstTokensAreForgotten(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	p.FirstTokens("r0", 0)
+	_, id := decide(p)
+	p.Finished(Outcome{ID: id, Server: []byte("r0")}) // never counted by the engine
+	for range 3 {
+		clock.now += 100 * time.Millisecond
+		p.FirstTokens("r0", 0)
+	}
+	p.FirstTokens("r0", 50)
+	_, id = decide(p)
+	clock.now += 100 * time.Millisecond
+	p.FirstTokens("r0", 0)
+	if p.reservations.find(id).started {
+		t.Error("a first token from elsewhere was taken for that of a later request")
+	}
+	p.FirstTokens("r0", 1)
+	if !p.reservations.find(id).started {
+		t.Error("an end that was never counted still hides a first token")
+	}
+}
+
+// With prompts of three bytes a token the pool comes to count three.
+func TestLearnsHowLongTokensAre(t *testing.T) {
+	clock := &testClock{}
+	d := New(clock.tell, seeds())
+	d.Apply(Config{Pools: []PoolConfig{{Name: "llama", Models: []string{"m"}, Policy: LeastWork{}, Replicas: replicas(1)}}})
+	p := d.Pools()[0]
+	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 600) + `"}]}`)
+	var r Request
+	var out Decision
+	send := func() int {
+		if !d.Read(&r, Input{Path: []byte("/v1/chat/completions"), Body: body, BodySize: len(body)}, &out) {
+			t.Fatal("not read")
+		}
+		r.ID = newID()
+		p.Decide(&r, &out)
+		clock.now += 10 * time.Millisecond
+		p.FirstTokens("r0", 1)
+		p.Finished(Outcome{ID: r.ID, Server: []byte(out.Server)})
+		return r.text
+	}
+	text := send()
+	if r.Input != text/4 || p.view.BlockTokens != 256 {
+		t.Fatalf("%d tokens to begin with, %d in a block", r.Input, p.view.BlockTokens)
+	}
+	for range 3000 {
+		send()
+		p.Prompts("r0", text/3, 0, 0)
+	}
+	if b := p.BytesPerToken(); math.Abs(b-3) > .05 {
+		t.Errorf("%v bytes a token", b)
+	}
+	if math.Abs(float64(r.Input-text/3)) > float64(text)/100 {
+		t.Errorf("%d tokens, want %d", r.Input, text/3)
+	}
+	if n := p.view.BlockTokens; n < 335 || n > 346 || p.image(p.replicas[0]).capacity != DefaultCacheTokens/n {
+		t.Errorf("%d tokens in a block, %d blocks", n, p.image(p.replicas[0]).capacity)
+	}
+	learned := p.BytesPerToken()
+	for range 300 { // as many again from elsewhere, of twice the length
+		send()
+		p.FirstTokens("r0", 1)
+		p.Prompts("r0", text/3+2*text/3, 0, 0)
+	}
+	if p.BytesPerToken() != learned {
+		t.Error("learned from prompts that nobody here has seen")
+	}
+}
+
+// A prompt of token ids and pictures says nothing of text.
+func TestLearnsFromTextAlone(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	for range 500 {
+		_, _ = decide(p, func(r *Request) { r.Endpoint, r.text, r.exact = prompt.Completions, 10, 1000 })
+		clock.now += time.Millisecond
+		p.FirstTokens("r0", 1)
+		p.Prompts("r0", 1500, 0, 0)
+	}
+	if b := p.BytesPerToken(); b != bytesPerToken {
+		t.Errorf("%v bytes a token", b)
+	}
+}
