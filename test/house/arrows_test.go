@@ -23,9 +23,10 @@ var arrows = map[string][]string{
 	"spoa":           {}, // transport: knows nothing of decisions
 	"decider":        {"prompt", "session"},
 	"sim":            {"decider", "prompt", "session"},
+	"engine":         {"decider"},
 	"haproxy":        {"decider", "spoa", "templates"}, // never nginx
 	"admin":          {"decider"},
-	"cmd/pointsman":  {"admin", "config", "decider", "haproxy", "prompt", "session", "sim", "spoa", "templates"},
+	"cmd/pointsman":  {"admin", "config", "decider", "engine", "haproxy", "prompt", "session", "sim", "spoa", "templates"},
 	"bench/overhead": {"templates"},
 	"packaging":      {},
 }

@@ -1,0 +1,43 @@
+package engine
+
+// Kind is a family of engines with the same names for the same metrics.
+type Kind uint8
+
+// The kinds, in the order of config.Engines.
+const (
+	Unknown Kind = iota
+	VLLM
+	SGLang
+	TensorRT // trtllm-serve
+	Triton   // Triton with the TensorRT-LLM backend
+	LlamaCpp
+)
+
+var kindNames = [...]string{"", "vllm", "sglang", "trtllm", "triton", "llamacpp"}
+
+// String is the kind's name in the configuration; "" is Unknown.
+func (k Kind) String() string { return kindNames[k] }
+
+// KindOf is the kind of that name, or Unknown.
+func KindOf(name string) Kind {
+	for k, n := range kindNames {
+		if n == name {
+			return Kind(k)
+		}
+	}
+	return Unknown
+}
+
+// paths are where engines of the kind show their metrics, the likeliest first:
+// a path on the port that serves requests, or with a port of its own.
+func (k Kind) paths() []string {
+	switch k {
+	case Unknown:
+		return []string{"/metrics", "/prometheus/metrics"}
+	case TensorRT:
+		return []string{"/prometheus/metrics"}
+	case Triton:
+		return []string{":8002/metrics"}
+	}
+	return []string{"/metrics"}
+}

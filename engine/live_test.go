@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"go.uber.org/goleak"
+
+	"pointsman/decider"
+	"pointsman/sim"
+)
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(quietEngines)); err == nil {
+		serveQuiet(n)
+	}
+	// fasthttp's caches of time and addresses live as long as the process.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*TCPDialer).tcpAddrsClean"))
+}
+
+// startEngines runs n fake engines on loopback and returns their addresses.
+func startEngines(t testing.TB, n int, o sim.ServerOptions) []string {
+	var addresses []string
+	for i := range n {
+		own := o
+		own.Name = fmt.Sprintf("r%d", i)
+		s := sim.NewServer(own)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := s.HTTPServer()
+		go server.Serve(l)
+		t.Cleanup(func() { server.Close(); s.Close() })
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}
+
+// listen starts a Watch over one pool of those addresses.
+func listen(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
+	start := time.Now()
+	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
+	c := decider.PoolConfig{Name: "llama", Models: []string{"fake"}, Policy: decider.LeastWork{}}
+	for i, a := range addresses {
+		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i), Address: a})
+	}
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
+	w := NewWatch(d, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	w.Configure(map[string]PoolOptions{"llama": o})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { w.Run(ctx); close(done) }()
+	t.Cleanup(func() { stop(); <-done })
+	return d, w
+}
+
+// until polls a condition.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("in vain: " + what)
+}
+
+func post(t testing.TB, url, body string) string {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v\n%s", url, resp.Status, err, b)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return string(b)
+}
+
+func TestListensToARunningEngine(t *testing.T) {
+	addresses := startEngines(t, 1, sim.ServerOptions{CacheTokens: 64_000, LoRA: []string{"sql"}})
+	d, w := listen(t, addresses, PoolOptions{})
+	status := func() decider.ReplicaStatus { return d.Pool("llama").Status().Replicas[0] }
+	until(t, "the size of the cache", func() bool { return status().CacheTokens == 64_000 })
+	until(t, "a status", func() bool { s := w.Status(); return len(s) == 1 && s[0].Engine == "vllm" && s[0].Firsts })
+	body := `{"model":"fake","max_tokens":4,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 500) + `"}]}`
+	for range 2 {
+		post(t, "http://"+addresses[0]+"/v1/chat/completions", body)
+	}
+	until(t, "prompt tokens and hits", func() bool {
+		s := status()
+		return s.PromptTokens > 1200 && s.QueryTokens == s.PromptTokens && s.HitTokens > 500
+	})
+}
+
+// An engine that dies, hangs or turns to nonsense costs the others nothing,
+// and the pool goes on by its own count.
+func TestEnginesMayFailAsTheyLike(t *testing.T) {
+	addresses := startEngines(t, 4, sim.ServerOptions{})
+	d, w := listen(t, addresses, PoolOptions{Kind: VLLM})
+	until(t, "scrapers", func() bool { return len(w.Status()) == len(addresses) })
+	answers := func(i int) uint64 { return w.Status()[i].Answers }
+	for i := range addresses {
+		until(t, "an answer", func() bool { return answers(i) > 0 })
+	}
+	post(t, "http://"+addresses[0]+"/fake/fail", `{"path":"/metrics","hang":true}`)
+	post(t, "http://"+addresses[1]+"/fake/fail", `{"path":"/metrics","status":503}`)
+	post(t, "http://"+addresses[2]+"/fake/fail", `{"path":"/metrics","die_after":0}`)
+	for i := range 3 {
+		until(t, "a failure", func() bool { return w.Status()[i].Error != "" })
+	}
+	before := answers(3)
+	p := d.Pool("llama")
+	var out decider.Decision
+	for i := range 100 {
+		req := decider.Request{ID: decider.ID{byte(i)}, Pool: p, Input: 10, Output: -1}
+		if p.Decide(&req, &out); out.Server == "" {
+			t.Fatal("no decision")
+		}
+	}
+	until(t, "the one that is well to go on", func() bool { return answers(3) > before+5 })
+	for i := range 3 {
+		post(t, "http://"+addresses[i]+"/fake/reset", "")
+	}
+	for i := range 3 {
+		failing := answers(i)
+		until(t, "an engine that is well again", func() bool { return answers(i) > failing })
+	}
+}
+
+// A scrape, from the request to what the pool is told, allocates nothing.
+func TestAScrapeDoesNotAllocate(t *testing.T) {
+	page := largePage()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { // a server that allocates nothing either
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
+		buf := make([]byte, 4096)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+			if _, err := c.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
+	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), PoolOptions{}, newHTTPFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
+	n := testing.AllocsPerRun(200, func() { s.once() })
+	if s.failures > 0 || !s.seen {
+		t.Fatalf("%+v", s.status())
+	}
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	s.fetch.close()
+	l.Close()
+	<-done
+}
+
+// BenchmarkListening tells what share of a core following 64 engines takes,
+// without what the engines themselves take.
+func BenchmarkListening(b *testing.B) {
+	engines := exec.Command(os.Args[0], "-test.run", "^$")
+	engines.Env = append(os.Environ(), quietEngines+"=64")
+	out, err := engines.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := engines.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer engines.Wait()
+	defer engines.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	addresses := strings.Fields(line)
+	for b.Loop() {
+		_, w := listen(b, addresses, PoolOptions{Kind: VLLM})
+		time.Sleep(2 * time.Second)
+		before, from, asked := cpu(b), time.Now(), answered(w)
+		time.Sleep(10 * time.Second)
+		spent, passed := cpu(b)-before, time.Since(from)
+		b.ReportMetric(100*spent.Seconds()/passed.Seconds(), "%-of-a-core")
+		b.ReportMetric(float64(answered(w)-asked)/passed.Seconds(), "scrapes/s")
+	}
+}
+
+// quietEngines makes the test binary a number of engines, for benchmarks.
+const quietEngines = "POINTSMAN_TEST_QUIET_ENGINES"
+
+func answered(w *Watch) (n uint64) {
+	for _, s := range w.Status() {
+		n += s.Answers
+	}
+	return n
+}
+
+// serveQuiet runs n servers that send a page of the length of a small engine's,
+// and prints their addresses.
+func serveQuiet(n int) {
+	page := []byte(strings.Repeat("# a comment of some length, as pages have\n", 200) + pages[0].text)
+	answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(l.Addr(), " ")
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					buf := make([]byte, 4096)
+					for {
+						if _, err := c.Read(buf); err != nil {
+							return
+						}
+						if _, err := c.Write(answer); err != nil {
+							return
+						}
+					}
+				}()
+			}
+		}()
+	}
+	fmt.Println()
+	select {}
+}
+
+// cpu is the time that this process has computed.
+func cpu(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

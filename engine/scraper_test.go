@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/decider"
+)
+
+// fakeEngine answers scrapes in the time and with the page that a test wants.
+type fakeEngine struct {
+	t     *testing.T
+	takes time.Duration
+	page  func() (string, error)
+
+	busy  bool
+	asked []time.Time
+	paths []string
+}
+
+func (e *fakeEngine) fetch(path string, timeout time.Duration) ([]byte, error) {
+	if e.busy {
+		e.t.Error("two scrapes at once")
+	}
+	e.busy = true
+	defer func() { e.busy = false }()
+	e.asked = append(e.asked, time.Now())
+	e.paths = append(e.paths, path)
+	if e.takes >= timeout {
+		time.Sleep(timeout)
+		return nil, context.DeadlineExceeded
+	}
+	time.Sleep(e.takes)
+	page, err := e.page()
+	return []byte(page), err
+}
+
+func (e *fakeEngine) close() {}
+
+func idle() (string, error) { return "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", nil }
+
+// rig is a Watch on fake engines, with one pool of the given policy.
+type rig struct {
+	decider *decider.Decider
+	pool    *decider.Pool
+	watch   *Watch
+	log     strings.Builder
+}
+
+func newRig(o PoolOptions, engines ...*fakeEngine) *rig {
+	start := time.Now()
+	r := &rig{decider: decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })}
+	c := decider.PoolConfig{Name: "llama", Models: []string{"m"}, Policy: decider.LeastWork{}}
+	byAddress := map[string]*fakeEngine{}
+	for i, e := range engines {
+		a := fmt.Sprintf("10.0.0.%d:8000", i+1)
+		byAddress[a] = e
+		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i+1), Address: a})
+	}
+	r.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
+	r.pool = r.decider.Pool("llama")
+	r.watch = NewWatch(r.decider, metrics.NewSet(), slog.New(slog.NewTextHandler(&r.log, nil)))
+	r.watch.Configure(map[string]PoolOptions{"llama": o})
+	r.watch.fetcher = func(address string) fetcher { return byAddress[address] }
+	return r
+}
+
+// run follows the engines for so long.
+func (r *rig) run(d time.Duration) {
+	ctx, stop := context.WithTimeout(context.Background(), d)
+	defer stop()
+	r.watch.Run(ctx)
+}
+
+func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
+	for _, c := range []struct {
+		takes      time.Duration
+		waiting    int
+		low, high  int // scrapes a minute
+		everySlow  time.Duration
+		everyQuick time.Duration
+	}{
+		{time.Millisecond, 1, 540, 640, 122 * time.Millisecond, 80 * time.Millisecond},
+		{time.Millisecond, 0, 220, 255, 290 * time.Millisecond, 210 * time.Millisecond},
+		{50 * time.Millisecond, 1, 100, 120, 620 * time.Millisecond, 480 * time.Millisecond},
+		{400 * time.Millisecond, 1, 12, 16, 5 * time.Second, 3900 * time.Millisecond},
+		{time.Second, 1, 9, 11, 6600 * time.Millisecond, 5400 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &fakeEngine{t: t, takes: c.takes, page: func() (string, error) {
+				return fmt.Sprintf("vllm:num_requests_running 0\nvllm:num_requests_waiting %d\n", c.waiting), nil
+			}}
+			newRig(PoolOptions{}, e).run(time.Minute)
+			if n := len(e.asked); n < c.low || n > c.high {
+				t.Errorf("one that takes %v was asked %d times in a minute, want %d to %d", c.takes, n, c.low, c.high)
+			}
+			gaps := map[time.Duration]bool{}
+			for i := 2; i < len(e.asked); i++ {
+				gap := e.asked[i].Sub(e.asked[i-1])
+				gaps[gap] = true
+				if gap < c.everyQuick || gap > c.everySlow {
+					t.Errorf("one that takes %v was asked again after %v", c.takes, gap)
+				}
+			}
+			if len(gaps) < 2 {
+				t.Errorf("%d different pauses of %d: no jitter", len(gaps), len(e.asked))
+			}
+		})
+	}
+}
+
+// One slow answer is enough to go easy, and several quick ones to come back.
+func TestRecoversFromASlowAnswerByAndBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeEngine{t: t, takes: time.Millisecond, page: idle}
+		s := newScraper(newRig(PoolOptions{}, e).pool, "r1", "", PoolOptions{}, e, newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
+		for range 3 {
+			if p := s.once(); p != calmPause {
+				t.Fatalf("rests %v after a quick answer", p)
+			}
+		}
+		e.takes = 100 * time.Millisecond
+		before := s.once()
+		if before != time.Second {
+			t.Fatalf("rests %v after an answer that took 100ms", before)
+		}
+		e.takes = time.Millisecond
+		for i := 0; before > calmPause; i++ {
+			p := s.once()
+			if p >= before || p < before/2 || i > 20 {
+				t.Fatalf("rests %v after %v", p, before)
+			}
+			before = p
+		}
+	})
+}
+
+func TestLeavesAFailingEngineAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("connection refused")
+		e := &fakeEngine{t: t, page: func() (string, error) { return "", broken }}
+		hangs := &fakeEngine{t: t, takes: time.Hour, page: idle}
+		well := &fakeEngine{t: t, takes: time.Millisecond, page: idle}
+		r := newRig(PoolOptions{Kind: VLLM}, e, hangs, well)
+		r.run(10 * time.Minute)
+		for _, x := range []*fakeEngine{e, hangs} {
+			if n := len(x.asked); n < 20 || n > 30 {
+				t.Errorf("asked %d times in ten minutes", n)
+			}
+			for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+				gap := x.asked[i+1].Sub(x.asked[i])
+				if x == hangs {
+					gap -= timeout
+				}
+				if want *= time.Second; gap < want*89/100 || gap > want*111/100 {
+					t.Errorf("left alone for %v after %d failures, want %v", gap, i+1, want)
+				}
+			}
+		}
+		if n := len(well.asked); n < 2200 {
+			t.Errorf("the one that is well was asked only %d times", n)
+		}
+		if n := strings.Count(r.log.String(), "level=WARN"); n != 2 {
+			t.Errorf("%d warnings:\n%s", n, r.log.String())
+		}
+	})
+}
+
+func TestComesBackToAnEngineThatRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
+			if time.Since(start) < time.Minute {
+				return "", statusError(500)
+			}
+			return idle()
+		}}
+		r := newRig(PoolOptions{}, e)
+		r.run(2 * time.Minute)
+		after := 0
+		for _, at := range e.asked {
+			if at.Sub(start) > 95*time.Second {
+				after++
+			}
+		}
+		if after < 80 {
+			t.Errorf("asked %d times in the last 25 seconds", after)
+		}
+		if s := r.watch.Status()[0]; s.Engine != "vllm" || s.Error != "" || s.Failures == 0 || s.Age < 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestTriesThePlacesOfMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nothing := &fakeEngine{t: t, page: func() (string, error) { return "[]", nil }}
+		r := newRig(PoolOptions{}, nothing)
+		r.run(time.Hour)
+		if n := len(nothing.asked); n < 11 || n > 16 {
+			t.Errorf("one that shows nothing was asked %d times in an hour", n)
+		}
+		if strings.Join(nothing.paths[:3], " ") != "/metrics /prometheus/metrics /metrics" {
+			t.Errorf("tried %v", nothing.paths[:3])
+		}
+		if strings.Contains(r.log.String(), "WARN") {
+			t.Errorf("an engine that nobody spoke of is no news:\n%s", r.log.String())
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		second := &fakeEngine{t: t, takes: time.Millisecond}
+		second.page = func() (string, error) {
+			if second.paths[len(second.paths)-1] == "/metrics" {
+				return "", errStranger
+			}
+			return "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 1\n", nil
+		}
+		r := newRig(PoolOptions{}, second)
+		r.run(time.Minute)
+		if n := len(second.asked); n < 200 {
+			t.Errorf("asked %d times", n)
+		}
+		if s := r.watch.Status()[0]; s.Engine != "trtllm" || s.Path != "/prometheus/metrics" {
+			t.Errorf("%+v", s)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		off := &fakeEngine{t: t, page: idle}
+		newRig(PoolOptions{Kind: VLLM, Metrics: "off"}, off).run(time.Minute)
+		if len(off.asked) > 0 {
+			t.Errorf("asked in spite of off")
+		}
+	})
+}
+
+func TestFollowsTheMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeEngine{t: t, page: idle}, &fakeEngine{t: t, page: idle}
+		r := newRig(PoolOptions{}, a, b)
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { r.watch.Run(ctx); close(done) }()
+		time.Sleep(10 * time.Second)
+		r.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r2", Address: "10.0.0.2:8000"}}}}})
+		time.Sleep(2 * time.Second)
+		gone, stayed := len(a.asked), len(b.asked)
+		time.Sleep(10 * time.Second)
+		if len(a.asked) != gone || len(b.asked) < stayed+35 || len(r.watch.Status()) != 1 {
+			t.Errorf("the one that is gone was asked %d times more, the other %d", len(a.asked)-gone, len(b.asked)-stayed)
+		}
+		stop()
+		<-done
+	})
+}
+
+func TestTellsThePoolWhatGrew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		firsts, prompts, hits, cache := 1000, 50_000, 9, 4096
+		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
+			return fmt.Sprintf(`vllm:num_requests_running 3
+vllm:num_requests_waiting 2
+vllm:time_to_first_token_seconds_count %d
+vllm:prompt_tokens_total %d
+vllm:prefix_cache_hits_total %d
+vllm:prefix_cache_queries_total %d
+vllm:cache_config_info{block_size="16",num_gpu_blocks="%d"} 1
+`, firsts, prompts, hits, prompts, cache), nil
+		}}
+		r := newRig(PoolOptions{}, e)
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { r.watch.Run(ctx); close(done) }()
+		defer func() { stop(); <-done }()
+		time.Sleep(time.Second)
+		req := decider.Request{Pool: r.pool, Input: 700, Output: -1}
+		var d decider.Decision
+		for i := range 5 {
+			req.ID[0] = byte(i + 1)
+			r.pool.Decide(&req, &d)
+		}
+		status := func() decider.ReplicaStatus { return r.pool.Status().Replicas[0] }
+		time.Sleep(time.Second)
+		if s := status(); s.Waiting != 5 || s.PromptTokens != 0 || s.CacheTokens != 16*4096 {
+			t.Fatalf("before the engine counted anything: %+v", s)
+		}
+		firsts, prompts, hits = firsts+2, prompts+1400, hits+700
+		time.Sleep(time.Second)
+		if s := status(); s.Waiting != 3 || s.InFlight != 5 || s.PromptTokens != 1400 || s.HitTokens != 700 || s.QueryTokens != 1400 {
+			t.Fatalf("after two first tokens: %+v", s)
+		}
+		firsts, prompts, hits = 1, 10, 0 // started anew
+		time.Sleep(time.Second)
+		if s := status(); s.Waiting != 3 || s.PromptTokens != 1400 || s.SignalAge > .3 {
+			t.Fatalf("after a restart: %+v", s)
+		}
+		if s := r.watch.Status()[0]; s.Restarts != 1 || !s.Firsts || !s.Prompts {
+			t.Errorf("%+v", s)
+		}
+	})
+}
