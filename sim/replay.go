@@ -143,7 +143,6 @@ type flight struct {
 	agent   *agent
 	replica int
 	moved   bool // the chosen replica did not take it
-	heard   bool // its agent knows that it ended
 	state   flightState
 	began   bool // it had its first token, though it may have ended since
 }

@@ -15,9 +15,6 @@ type agent struct {
 	pool     *decider.Pool
 	request  decider.Request
 	decision decider.Decision
-	// waiting are the requests of each replica that have had no first token as
-	// far as the agent knows, oldest first; kept only where it polls.
-	waiting [][]*flight
 }
 
 // newAgent makes the agent number n.
@@ -37,9 +34,6 @@ func newAgent(p *playback, blockTokens, n int) (*agent, error) {
 	}
 	a.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	a.pool = a.decider.Pool(poolName)
-	if p.o.Poll > 0 {
-		a.waiting = make([][]*flight, len(p.fleet))
-	}
 	return a, nil
 }
 
@@ -106,9 +100,6 @@ func (p *playback) send(f *flight, d *decider.Decision) {
 		return
 	}
 	p.tell(newsConnected, f)
-	if p.o.Poll > 0 {
-		f.agent.waiting[k] = append(f.agent.waiting[k], f)
-	}
 }
 
 // submit gives f to engine k; it reports false where that refuses it.
@@ -151,7 +142,6 @@ func (p *playback) hear(n news) {
 	case newsFirstToken:
 		f.agent.pool.FirstToken(f.id, p.names[f.replica])
 	case newsFinished:
-		f.heard = true
 		f.agent.pool.Finished(p.outcome(f))
 	case newsPoll:
 		p.poll(n.n)
@@ -196,18 +186,13 @@ func (p *playback) outcome(f *flight) decider.Outcome {
 	return o
 }
 
-// poll looks at engine k's count of first tokens. Prefill is first come first
-// served: a count that grew by n tells of the n oldest requests.
+// poll looks at engine k's count of first tokens.
 func (p *playback) poll(k int) {
-	a := p.agents[0]
-	list := a.waiting[k]
-	n := min(p.firsts[k], len(list))
-	for _, f := range list[:n] {
-		if !f.heard {
-			a.pool.FirstToken(f.id, p.names[k])
-		}
+	if p.dead[k] {
+		return
 	}
-	a.waiting[k], p.firsts[k] = list[n:], 0
+	p.agents[0].pool.FirstTokens(p.replicas[k], p.firsts[k])
+	p.firsts[k] = 0
 }
 
 // throughput is the rate at which an engine ended requests in the last second
@@ -229,7 +214,7 @@ func (p *playback) scrape(k int) {
 		t.at, t.finished = p.now, s.Finished
 	}
 	signals := decider.Signals{
-		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(), Throughput: t.rate, At: p.now,
+		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(), Throughput: t.rate,
 	}
 	for _, a := range p.agents {
 		a.pool.Signal(p.replicas[k], signals)
