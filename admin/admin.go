@@ -29,7 +29,12 @@ type Server struct {
 	set      *metrics.Set
 	version  string
 	draining atomic.Bool
-	http     *fasthttp.Server
+
+	// Signals, unless nil, tells what is known of the engines, for /signals. It
+	// is set before Serve.
+	Signals func() any
+
+	http *fasthttp.Server
 }
 
 // New returns a Server that tells of d and the metrics of set.
@@ -67,6 +72,7 @@ GET  /metrics          Prometheus metrics
 GET  /healthz          200 while the process runs
 GET  /readyz           200 while it decides, 503 while it drains
 GET  /status           pools and replicas, JSON
+GET  /signals          what the engines say of themselves, JSON
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
 `
@@ -97,6 +103,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		fmt.Fprintln(ctx, "ready")
 	case "/status":
 		writeJSON(ctx, s.status())
+	case "/signals":
+		if s.Signals == nil {
+			ctx.Error("not found\n", fasthttp.StatusNotFound)
+			return
+		}
+		writeJSON(ctx, s.Signals())
 	case "/debug/decisions":
 		writeJSON(ctx, s.decisions(string(ctx.QueryArgs().Peek("pool"))))
 	case "/debug/explain":

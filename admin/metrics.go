@@ -33,6 +33,9 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	count("reservations_replaced_total", p.Stats.Replaced)
 	count("server_mismatch_total", p.Stats.Mismatches)
 	count("membership_changes_total", p.Stats.MembershipChanges)
+	count("prompt_tokens_total", p.PromptTokens)
+	count("prompt_cached_tokens_total", p.CachedTokens)
+	metrics.WriteGaugeFloat64(w, "pointsman_bytes_per_token"+pool, p.BytesPerToken)
 	metrics.WriteGaugeUint64(w, "pointsman_reservations"+pool, uint64(p.Reservations))
 	for end, n := range p.Stats.Outcomes {
 		metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_outcomes_total{pool=%q,end=%q}", p.Name, decider.End(end)), n)
@@ -54,6 +57,14 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 			up = 1
 		}
 		gauge("up", up)
+		gauge("cache_tokens", r.CacheTokens)
+		gauge("prefill_tokens_per_second", int(r.PrefillSpeed))
+		if r.SignalAge >= 0 {
+			metrics.WriteGaugeFloat64(w, "pointsman_replica_signal_age_seconds"+labels, r.SignalAge)
+			metrics.WriteCounterUint64(w, "pointsman_replica_engine_prompt_tokens_total"+labels, r.PromptTokens)
+			metrics.WriteCounterUint64(w, "pointsman_replica_engine_prefix_query_tokens_total"+labels, r.QueryTokens)
+			metrics.WriteCounterUint64(w, "pointsman_replica_engine_prefix_hit_tokens_total"+labels, r.HitTokens)
+		}
 		metrics.WriteCounterUint64(w, "pointsman_replica_chosen_total"+labels, r.Chosen)
 		metrics.WriteCounterUint64(w, "pointsman_replica_served_total"+labels, r.Served)
 		metrics.WriteCounterUint64(w, "pointsman_replica_failed_total"+labels, r.Failed)

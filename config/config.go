@@ -99,6 +99,10 @@ type Pool struct {
 	LoRA   []string `yaml:"lora"` // adapters that its replicas can load, asked for as models
 	Policy Policy   `yaml:"policy"`
 	Engine string   `yaml:"engine"` // one of Engines, or empty when not told
+	// Metrics is where the engines show their metrics: a path, or a port and a
+	// path as :8002/metrics. Empty: where engines of the kind do, or any of
+	// the usual places. "off": they are not asked.
+	Metrics string `yaml:"metrics"`
 	// Replicas by name. Empty: they are taken from the HAProxy backend of the
 	// pool's name, through the runtime API.
 	Replicas map[string]*Replica `yaml:"replicas"`

@@ -25,6 +25,9 @@ const nameWant = "want 1 to 64 letters, digits or any of _ . : -"
 
 var versionForm = regexp.MustCompile(`^(\d{1,2})\.(\d{1,2})(\.\d{1,3})?$`)
 
+// metricsForm is where metrics may be.
+var metricsForm = regexp.MustCompile(`^(off|(:\d{1,5})?/[!-~]{0,200})$`)
+
 // refuse notes a refusal at path, unless its value, or one that it lies in, was
 // refused already.
 func (v *validator) refuse(path, format string, args ...any) {
@@ -147,6 +150,9 @@ func (v *validator) pool(p *Pool) {
 	}
 	if p.Engine != "" && !slices.Contains(Engines, p.Engine) {
 		v.refuse(path+".engine", "%s", unknown("", p.Engine, Engines))
+	}
+	if p.Metrics != "" && !metricsForm.MatchString(p.Metrics) {
+		v.refuse(path+".metrics", "%s; want a path as /metrics, a port and a path as :8002/metrics, or off", quote(p.Metrics))
 	}
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)

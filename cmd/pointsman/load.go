@@ -7,6 +7,7 @@ import (
 
 	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/engine"
 	"pointsman/session"
 )
 
@@ -59,6 +60,15 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 		dc.Pools = append(dc.Pools, pc)
 	}
 	return dc, nil
+}
+
+// engineOptions says what the engines of each pool are.
+func engineOptions(c *config.Config) map[string]engine.PoolOptions {
+	options := map[string]engine.PoolOptions{}
+	for name, p := range c.Pools {
+		options[name] = engine.PoolOptions{Kind: engine.KindOf(p.Engine), Metrics: p.Metrics}
+	}
+	return options
 }
 
 // modelHeaders may name the model of a body that is too long to show it; the

@@ -19,6 +19,7 @@ import (
 	"pointsman/admin"
 	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/engine"
 	"pointsman/haproxy"
 	"pointsman/spoa"
 )
@@ -81,6 +82,7 @@ type agent struct {
 	decider *decider.Decider
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
+	engines *engine.Watch
 	admin   *admin.Server
 	failed  chan error
 }
@@ -96,11 +98,14 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	d.Apply(dc)
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,
-		spoe:   &spoa.Server{Handler: haproxy.NewAgent(d, set).Handle, Log: log},
-		feed:   haproxy.NewFeed(d, set, log),
-		admin:  admin.New(d, set, version),
-		failed: make(chan error, 4),
+		spoe:    &spoa.Server{Handler: haproxy.NewAgent(d, set).Handle, Log: log},
+		feed:    haproxy.NewFeed(d, set, log),
+		engines: engine.NewWatch(d, set, log),
+		admin:   admin.New(d, set, version),
+		failed:  make(chan error, 4),
 	}
+	a.engines.Configure(engineOptions(conf))
+	a.admin.Signals = func() any { return a.engines.Status() }
 	exportSPOE(set, a.spoe)
 	return a, nil
 }
@@ -120,6 +125,7 @@ func (a *agent) run() error {
 		rt := &haproxy.Runtime{Network: network, Address: address, Poll: a.conf.HAProxy.Poll, Decider: a.decider, Log: a.log}
 		go rt.Run(ctx)
 	}
+	go a.engines.Run(ctx)
 	go a.tick(ctx)
 
 	signals := make(chan os.Signal, 4)
@@ -241,6 +247,7 @@ func (a *agent) reload() {
 		return
 	}
 	a.decider.Apply(dc)
+	a.engines.Configure(engineOptions(next))
 	a.conf = next
 	a.log.Info("reloaded", "config", a.path, "pools", len(a.decider.Pools()))
 	for _, w := range next.Warnings() {

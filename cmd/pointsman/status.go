@@ -12,6 +12,7 @@ import (
 	"github.com/bytedance/sonic"
 
 	"pointsman/admin"
+	"pointsman/engine"
 )
 
 type statusCmd struct {
@@ -19,6 +20,8 @@ type statusCmd struct {
 	Every time.Duration `help:"Refresh the table this often, until interrupted; by default 1s on a terminal, else print once."`
 	Once  bool          `help:"Print once, on a terminal too."`
 	JSON  bool          `help:"Print the answer as JSON, once."`
+
+	Signals bool `help:"Show what the engines say of themselves, and how old that is."`
 }
 
 func (c *statusCmd) Run() error {
@@ -26,8 +29,12 @@ func (c *statusCmd) Run() error {
 	if c.Every == 0 && terminal && !c.Once && !c.JSON {
 		c.Every = time.Second
 	}
+	path := "/status"
+	if c.Signals {
+		path = "/signals"
+	}
 	for {
-		req, err := http.NewRequest(http.MethodGet, "http://"+c.Admin+"/status", nil)
+		req, err := http.NewRequest(http.MethodGet, "http://"+c.Admin+path, nil)
 		if err != nil {
 			return err
 		}
@@ -38,10 +45,7 @@ func (c *statusCmd) Run() error {
 		}
 		var text strings.Builder
 		if err == nil {
-			var s admin.Status
-			if err = sonic.Unmarshal(b, &s); err == nil {
-				printStatus(&text, &s)
-			}
+			err = show(&text, b, c.Signals)
 		}
 		if c.Every == 0 || c.Once {
 			fmt.Print(text.String())
@@ -55,6 +59,57 @@ func (c *statusCmd) Run() error {
 		}
 		fmt.Print(time.Now().Format("15:04:05  "), text.String())
 		time.Sleep(c.Every)
+	}
+}
+
+// show prints an answer of /status, or of /signals.
+func show(w io.Writer, answer []byte, signals bool) error {
+	if signals {
+		var list []engine.Status
+		if err := sonic.Unmarshal(answer, &list); err != nil {
+			return err
+		}
+		printSignals(w, list)
+		return nil
+	}
+	var s admin.Status
+	if err := sonic.Unmarshal(answer, &s); err != nil {
+		return err
+	}
+	printStatus(w, &s)
+	return nil
+}
+
+// printSignals prints a table of what the engines say; - is what they do not.
+func printSignals(w io.Writer, list []engine.Status) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "pool\treplica\tengine\tage\tevery\ttakes\twaiting\trunning\tKV used\tcache\tfirst tokens\thit rate\tadapters\t")
+	for _, s := range list {
+		if s.Age < 0 {
+			fmt.Fprintf(t, "%s\t%s\t-\t-\t%.1f s\t-\t-\t-\t-\t-\t-\t-\t-\t\n", s.Pool, s.Replica, s.Pause)
+			continue
+		}
+		cache, firsts, rate, adapters := "-", "-", "-", "-"
+		if s.Cache > 0 {
+			cache = fmt.Sprint(s.Cache)
+		}
+		if s.Firsts {
+			firsts = "counted"
+		}
+		if s.HitRate >= 0 {
+			rate = fmt.Sprintf("%.1f %%", 100*s.HitRate)
+		}
+		if s.Adapters != "" {
+			adapters = s.Adapters
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f s\t%.1f s\t%.1f ms\t%d\t%d\t%.0f %%\t%s\t%s\t%s\t%s\t\n",
+			s.Pool, s.Replica, s.Engine, s.Age, s.Pause, 1e3*s.Took, s.Waiting, s.Running, 100*s.KVUsage, cache, firsts, rate, adapters)
+	}
+	t.Flush()
+	for _, s := range list {
+		if s.Error != "" {
+			fmt.Fprintf(w, "%s/%s: http://%s%s: %s\n", s.Pool, s.Replica, s.Address, s.Path, s.Error)
+		}
 	}
 }
 
