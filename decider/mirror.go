@@ -70,6 +70,9 @@ func (v *reservation) pin(blockTokens int) {
 	}
 	v.pinned = true
 	v.loose = max(0, v.input/blockTokens-len(v.request.Blocks)) + 1
+	if v.loose > v.image.capacity {
+		v.loose = 0 // the engine refused it, or the estimate is of no use
+	}
 	v.image.pin(v.request.Blocks, v.loose)
 }
 

@@ -11,7 +11,6 @@ type Replica struct {
 	node    string
 	index   int // in the pool's list; -1 once removed
 	slot    int // a small number that no other member has; see assignSlots
-	member  bool
 
 	weight   int // relative share; 0 = draining
 	limit    int // most requests in flight; 0 = none

@@ -8,7 +8,6 @@ type routed struct {
 	prefixes
 	capacity int
 	depth    []int32 // by slot, of the request last looked at
-	best     int32
 	list     []*Replica
 }
 
@@ -26,7 +25,7 @@ func (p *routed) Members(replicas []*Replica) {
 }
 
 // look finds out how much of the request's prompt each replica was sent.
-func (p *routed) look(r *Request) { p.depth, p.best = p.match(r.Blocks, p.depth) }
+func (p *routed) look(r *Request) { p.depth, _ = p.match(r.Blocks, p.depth) }
 
 // rate is the share of the prompt that its first blocks are.
 func (p *routed) rate(r *Request, v *View, blocks int32) float64 {

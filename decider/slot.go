@@ -7,11 +7,9 @@ func assignSlots(list, old []*Replica) {
 	was := map[*Replica]bool{}
 	for _, r := range old {
 		was[r] = true
-		r.member = false
 	}
 	taken := map[int]bool{}
 	for _, r := range list {
-		r.member = true
 		if was[r] {
 			taken[r.slot] = true
 		}

@@ -33,4 +33,4 @@ func (p *Pool) unseen(r *Request, now time.Duration) []uint64 {
 const turnsHeat = 4
 
 // maxGuessed bounds the guess: a length is only what the client claims.
-const maxGuessed = 1 << 12
+const maxGuessed = 1 << 10

@@ -25,7 +25,8 @@ const firstSpeed = 10_000
 // The speed of a replica is its work over its busy time, both decayed by
 // speedMemory of busy time, drawn to the pool's mean as if that had been
 // measured for speedPrior. A single sample counts for at most sampleSpread
-// times more or less than what was known.
+// times more or less than what was known, and for a quarter of the memory:
+// lengths are what clients claim.
 const (
 	speedMemory  = 120.0 // seconds
 	speedPrior   = 20.0  // seconds
@@ -45,7 +46,10 @@ func (m *meter) add(work, seconds, expected float64) {
 		return
 	}
 	seconds = min(max(seconds, work/expected/sampleSpread), work/expected*sampleSpread)
-	keep := max(0, 1-seconds/speedMemory)
+	if seconds > speedMemory/4 {
+		work, seconds = work*speedMemory/4/seconds, speedMemory/4
+	}
+	keep := 1 - seconds/speedMemory
 	m.work = m.work*keep + work
 	m.seconds = m.seconds*keep + seconds
 }

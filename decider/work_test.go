@@ -287,3 +287,27 @@ func TestUnseenPartOfAConversationFollowsTheSeen(t *testing.T) {
 		}
 	}
 }
+
+// A length is only what a client claims: it neither fills the memory nor
+// empties the image.
+func TestClaimedLengthsAreBounded(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 1)
+	for range 20 {
+		p.learn(p.replicas[0], 10*firstSpeed, 10)
+	}
+	_, id := decide(p, document(1, 20, 10))
+	serve(p, id, "r0")
+	_, id = decide(p, document(2, 4, 0), func(r *Request) { r.Input, r.Cut = 1<<40, true })
+	m := p.image(p.replicas[0])
+	if m.held > 20+maxGuessed {
+		t.Errorf("%d blocks are held for a claim", m.held)
+	}
+	p.FirstToken(id, []byte("r0"))
+	p.Finished(Outcome{ID: id, Server: []byte("r0")})
+	if got := m.match(docBlocks(1, 20)); got != 20 {
+		t.Errorf("a claim pressed out %d of 20 blocks", 20-got)
+	}
+	if speed := p.speed(p.replicas[0]); speed > 4*firstSpeed {
+		t.Errorf("a claim raised the speed to %.0f tokens/s", speed)
+	}
+}
