@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pointsman/test/proxies"
 )
 
 const haproxyConfig = `
@@ -58,55 +58,16 @@ spoe-message m
     event on-frontend-http-request
 `
 
-// haproxies returns the HAProxy binaries to try by version; a missing one skips
-// at a desk.
-func haproxies(t *testing.T) map[string][]string {
-	found := map[string][]string{}
-	if p, err := exec.LookPath("haproxy"); err == nil {
-		found["installed"] = []string{p}
-	} else if p := "/usr/sbin/haproxy"; fileExists(p) {
-		found["installed"] = []string{p}
-	}
-	cache, _ := os.UserCacheDir()
-	for _, suite := range []string{"trixie", "forky"} {
-		// Run through the suite's own loader, without chroot.
-		root := filepath.Join(cache, "pointsman", suite)
-		lib := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-		if bin := filepath.Join(root, "usr/sbin/haproxy"); fileExists(bin) {
-			found[suite] = []string{filepath.Join(lib, "ld-linux-x86-64.so.2"), "--library-path", lib, bin}
-		}
-	}
-	if found["installed"] == nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("no haproxy")
-		}
-		t.Skip("no haproxy")
-	}
-	return found
-}
-
-func fileExists(p string) bool {
-	_, err := os.Stat(p)
-	return err == nil
-}
-
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // startHAProxy runs an HAProxy whose SPOE agent is r, and returns its URL once
 // it answers with a decision.
-func startHAProxy(t *testing.T, command []string, threads int, socket string) string {
+func startHAProxy(t *testing.T, haproxy proxies.Binary, threads int, socket string) string {
 	dir := t.TempDir()
-	port := freePort(t)
+	port := proxies.FreePort(t)
 	spoe, config := filepath.Join(dir, "spoe"), filepath.Join(dir, "cfg")
 	must(t, os.WriteFile(spoe, []byte(haproxySpoe), 0o644))
 	must(t, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, socket, port, spoe, threads), 0o644))
 	var out syncBuffer
-	cmd := exec.Command(command[0], append(command[1:], "-db", "-f", config)...)
+	cmd := haproxy.Command("-db", "-f", config)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -141,8 +102,8 @@ func post(url string, b []byte) (http.Header, error) {
 // came later went on without it: at once, but for 2.x, which waits for a dead
 // agent until its check fails.
 func TestHAProxy(t *testing.T) {
-	for version, command := range haproxies(t) {
-		t.Run(version, func(t *testing.T) {
+	for _, haproxy := range proxies.HAProxies(t) {
+		t.Run(haproxy.Version, func(t *testing.T) {
 			defer httpClient.CloseIdleConnections()
 			var out syncBuffer
 			r := start(t, "unix", &Server{Log: slog.New(slog.NewTextHandler(&out, nil)), Handler: func(m *Message, w *Reply) {
@@ -153,14 +114,12 @@ func TestHAProxy(t *testing.T) {
 				w.SetInt("got", sum(m.Bytes("body")))
 				w.SetInt("neg", -1)
 			}})
-			url := startHAProxy(t, command, 2, r.addr.String())
+			url := startHAProxy(t, haproxy, 2, r.addr.String())
 			everySize(t, url)
 			if s := r.Stats(); s.Malformed != 0 || s.Panics != 0 || s.Dropped != 0 {
 				t.Errorf("%+v", s)
 			}
-			v, err := exec.Command(command[0], append(command[1:], "-v")...).Output()
-			must(t, err)
-			stopUnderLoad(t, r, url, bytes.Contains(v, []byte("version 2.")))
+			stopUnderLoad(t, r, url, strings.HasPrefix(haproxy.Version, "2."))
 			if out := out.String(); strings.Contains(out, "level=") {
 				t.Errorf("log:\n%s", out)
 			}
@@ -240,8 +199,8 @@ func busiest(s *Server) (c *conn, n int) {
 // messages in flight, HAProxy gives these up at once and does not wait for all
 // of its `timeout processing`; the others are answered.
 func TestHAProxyLosesOneConnection(t *testing.T) {
-	for version, command := range haproxies(t) {
-		t.Run(version, func(t *testing.T) {
+	for _, haproxy := range proxies.HAProxies(t) {
+		t.Run(haproxy.Version, func(t *testing.T) {
 			defer httpClient.CloseIdleConnections()
 			gate := make(chan struct{})
 			var held atomic.Int64
@@ -252,7 +211,7 @@ func TestHAProxyLosesOneConnection(t *testing.T) {
 				}
 				w.SetString("got", "x")
 			}})
-			url := startHAProxy(t, command, 1, r.addr.String())
+			url := startHAProxy(t, haproxy, 1, r.addr.String())
 
 			const n = 30 // HAProxy sends at most 20 over one connection
 			results := make(chan http.Header, n)

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -93,18 +95,22 @@ func (s *stage) await(ctx context.Context, url, name string) error {
 	return fmt.Errorf("%s does not serve: %w\n%s", name, err, strings.TrimSpace(p.output.String()))
 }
 
-// freePorts returns n addresses on loopback that nobody listens on.
+// freePorts returns n addresses on loopback that nobody listens on, below the
+// ports that the kernel gives to outgoing connections.
 func freePorts(n int) ([]string, error) {
 	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 100 * n {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))
+		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, err
+			continue
 		}
 		defer l.Close() // all at once, so that no port comes twice
-		out = append(out, l.Addr().String())
+		if out = append(out, address); len(out) == n {
+			return out, nil
+		}
 	}
-	return out, nil
+	return nil, errors.New("no free ports on 127.0.0.1")
 }
 
 // askHAProxy asks the binary for its version: to render by, and in full.

@@ -2,6 +2,7 @@ package proxies
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,20 +15,22 @@ import (
 var given sync.Map // ports handed out by this process
 
 // FreePort returns a port of 127.0.0.1 that nobody listens on. It gives no port
-// twice in one process.
+// twice in one process, and none of those that the kernel gives to outgoing
+// connections, which another process could get before it is listened on.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range 1000 {
+		port := 10_000 + rand.IntN(22_000) // Linux's own begin at 32768
+		if _, dup := given.LoadOrStore(port, true); dup {
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
-		l.Close()
-		if _, dup := given.LoadOrStore(port, true); !dup {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
 			return port
 		}
 	}
+	t.Fatal("no free port on 127.0.0.1")
+	return 0
 }
 
 // listens reports whether the process listens on the TCP port. It reads the
