@@ -108,6 +108,9 @@ type Pool struct {
 	Replicas map[string]*Replica `yaml:"replicas"`
 	// MaxRequests is the most requests in flight at one replica, 0 = no limit.
 	MaxRequests int `yaml:"max_requests"`
+	// CacheTokens is the size of a replica's KV cache in tokens, for policies
+	// that follow prefixes; 0 = not known. An engine that tells knows better.
+	CacheTokens int `yaml:"cache_tokens"`
 	// SlowStart is how long a new replica's share grows to its full size.
 	SlowStart time.Duration `yaml:"slow_start"`
 
@@ -133,6 +136,8 @@ type Replica struct {
 	Weight  int    `yaml:"weight"` // 1 to 256, as HAProxy's
 	// MaxRequests stands before the pool's; 0 = the pool's.
 	MaxRequests int `yaml:"max_requests"`
+	// CacheTokens stands before the pool's; 0 = the pool's.
+	CacheTokens int `yaml:"cache_tokens"`
 
 	line, col int
 }

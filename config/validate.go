@@ -155,6 +155,7 @@ func (v *validator) pool(p *Pool) {
 		v.refuse(path+".metrics", "%s; want a path as /metrics, a port and a path as :8002/metrics, or off", quote(p.Metrics))
 	}
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
+	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
 	within(v, path+".spill", p.Spill, 0, 1_000_000)
 	within(v, path+".lora_slots", p.LoRASlots, 1, 1024)
@@ -196,6 +197,7 @@ func (v *validator) replica(path string, r *Replica) {
 	}
 	within(v, path+".weight", r.Weight, 1, 256)
 	within(v, path+".max_requests", r.MaxRequests, 0, 1_000_000)
+	within(v, path+".cache_tokens", r.CacheTokens, 0, 100_000_000)
 }
 
 func (v *validator) policy(p *Pool, checks Checks) {

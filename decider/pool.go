@@ -169,7 +169,7 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.Discover {
 		for _, r := range p.replicas {
 			if !seen[r.name] && !r.listed {
-				r.limit = c.Limit
+				r.limit, r.cacheTokens = c.Limit, r.signals.CacheTokens
 				keep = append(keep, r)
 			}
 		}

@@ -45,8 +45,9 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 		pc := decider.PoolConfig{
 			Name: p.Name, Models: p.Models, LoRA: p.LoRA,
 			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
-			Discover: len(p.Replicas) == 0,
-			Limit:    p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
+			Discover:    len(p.Replicas) == 0,
+			CacheTokens: p.CacheTokens,
+			Limit:       p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
 			Filters: decider.Filters{
 				Sticky: p.StickySessions, LoRA: p.LoRAAffinity, Locality: p.Locality,
 				Spill: p.Spill, LoRASlots: p.LoRASlots, Node: c.Agent.Node, Zone: c.Agent.Zone,
@@ -55,6 +56,7 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 		for _, r := range p.Ordered() {
 			pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
 				Name: r.Name, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Limit: r.MaxRequests,
+				CacheTokens: r.CacheTokens,
 			})
 		}
 		dc.Pools = append(dc.Pools, pc)
