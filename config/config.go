@@ -27,6 +27,7 @@ type Config struct {
 	Listen  Listen  `yaml:"listen"`
 	Session Session `yaml:"session"`
 	HAProxy HAProxy `yaml:"haproxy"`
+	Nginx   Nginx   `yaml:"nginx"`
 	Scan    Scan    `yaml:"scan"`
 	Agent   Agent   `yaml:"agent"`
 	// Lease is how long a reservation lives without news of its request.
@@ -46,7 +47,8 @@ type Config struct {
 // takes, or empty when it is turned off (written "off" or "").
 type Listen struct {
 	SPOE  string `yaml:"spoe"`  // where HAProxy asks
-	Feed  string `yaml:"feed"`  // where HAProxy's ring sends its log lines
+	Nginx string `yaml:"nginx"` // where nginx asks; off by default
+	Feed  string `yaml:"feed"`  // where HAProxy's ring sends its log lines, and nginx over UDP
 	Admin string `yaml:"admin"` // metrics, health, explain
 }
 
@@ -70,6 +72,35 @@ type HAProxy struct {
 	// HAProxy 2.6 it is also what each request pays while the agent is dead,
 	// until the check has marked it DOWN; 3.x notices at once.
 	ProcessingTimeout time.Duration `yaml:"processing_timeout"`
+}
+
+// Nginx holds what concerns nginx: the choices of the configuration rendered
+// for it, and what the agent may do with a request that failed.
+type Nginx struct {
+	Bind string `yaml:"bind"` // the server of the complete set, as ":8080"
+	// ProcessingTimeout is the longest that a request waits for a decision.
+	ProcessingTimeout time.Duration `yaml:"processing_timeout"`
+	// BodyBuffer is how much of a body nginx holds in memory.
+	BodyBuffer Bytes `yaml:"body_buffer"`
+	// RetrySent gives a request that failed at one replica to a second one,
+	// although the first may have begun it.
+	RetrySent bool `yaml:"retry_sent"`
+}
+
+// Discover says where a pool's replicas come from in place of a list: a DNS
+// name whose addresses they are, or a file of targets. One of the two.
+type Discover struct {
+	DNS  string `yaml:"dns"`  // name:port
+	File string `yaml:"file"` // absolute path, in Prometheus' file_sd format
+	// Poll is the pause between two looks.
+	Poll time.Duration `yaml:"poll"`
+}
+
+// Health says how the agent itself asks the replicas of a pool for their
+// health. With Poll 0 it does not.
+type Health struct {
+	Poll time.Duration `yaml:"poll"` // the pause between two looks
+	Path string        `yaml:"path"` // of the request
 }
 
 // Scan bounds the look into request bodies.
@@ -104,8 +135,10 @@ type Pool struct {
 	// the usual places. "off": they are not asked.
 	Metrics string `yaml:"metrics"`
 	// Replicas by name. Empty: they are taken from the HAProxy backend of the
-	// pool's name, through the runtime API.
+	// pool's name, through the runtime API, unless Discover says where from.
 	Replicas map[string]*Replica `yaml:"replicas"`
+	Discover Discover            `yaml:"discover"`
+	Health   Health              `yaml:"health"`
 	// MaxRequests is the most requests in flight at one replica, 0 = no limit.
 	MaxRequests int `yaml:"max_requests"`
 	// CacheTokens is the size of a replica's KV cache in tokens, for policies
@@ -161,6 +194,11 @@ func Default() *Config {
 			Poll:              250 * time.Millisecond,
 			ProcessingTimeout: 50 * time.Millisecond,
 		},
+		Nginx: Nginx{
+			Bind:              ":8080",
+			ProcessingTimeout: 100 * time.Millisecond,
+			BodyBuffer:        1 << 20,
+		},
 		Scan:  Scan{Limit: 1 << 20},
 		Lease: 10 * time.Minute,
 	}
@@ -184,6 +222,7 @@ func (p *Pool) begin(key *yaml.Node) {
 	p.Name, p.line, p.col = key.Value, key.Line, key.Column
 	p.Policy.Name = DefaultPolicy
 	p.Spill, p.LoRASlots = DefaultSpill, DefaultLoRASlots
+	p.Discover.Poll, p.Health.Path = 5*time.Second, "/health"
 }
 
 func (r *Replica) begin(key *yaml.Node) {

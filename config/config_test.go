@@ -64,7 +64,7 @@ func TestDefaults(t *testing.T) {
 
 func TestEveryKey(t *testing.T) {
 	c := parse(t, `
-listen: {spoe: "tcp://0.0.0.0:9000", feed: off, admin: ""}
+listen: {spoe: "tcp://0.0.0.0:9000", nginx: "127.0.0.1:9902", feed: off, admin: ""}
 session: {headers: [X-Conversation, session_id]}
 haproxy:
   runtime_api: unix:///run/haproxy/admin.sock
@@ -73,6 +73,7 @@ haproxy:
   bind: "*:80"
   poll: 1s
   processing_timeout: 20ms
+nginx: {bind: "127.0.0.1:80", processing_timeout: 30ms, body_buffer: 64KiB, retry_sent: true}
 scan: {limit: 65536}
 agent: {node: n1, zone: eu}
 lease: 1m30s
@@ -81,7 +82,8 @@ models:
   chat: {split: {b: 90, a: 10}}
   alias: a
 pools:
-  b:
+  b: {discover: {dns: "vllm.internal:8000", poll: 1s}}
+  c: {models: [c], discover: {file: /etc/targets.json}, health: {poll: 2s, path: /ping}}
   a:
     lora: [sql]
     policy: {name: session, fallbacks: 3}
@@ -99,7 +101,7 @@ pools:
       z: {address: "[::1]:8000", zone: eu, node: n1, weight: 256, max_requests: 8, cache_tokens: 900000}
       a: {address: "gpu-1.example:8000"}
 `)
-	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, line: 34, col: 7}
+	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, line: 36, col: 7}
 	if got := c.Pools["a"].Replicas["z"]; !reflect.DeepEqual(got, r) {
 		t.Errorf("replica %+v", got)
 	}
@@ -113,7 +115,19 @@ pools:
 	if b := c.Pools["b"]; b.StickySessions || b.LoRAAffinity || b.Locality || b.Spill != DefaultSpill || b.LoRASlots != DefaultLoRASlots {
 		t.Errorf("filters of pool %+v", b)
 	}
-	if c.Listen != (Listen{SPOE: "tcp://0.0.0.0:9000"}) {
+	if n := (Nginx{"127.0.0.1:80", 30 * time.Millisecond, 64 << 10, true}); c.Nginx != n {
+		t.Errorf("nginx %+v", c.Nginx)
+	}
+	if d := (Discover{DNS: "vllm.internal:8000", Poll: time.Second}); c.Pools["b"].Discover != d {
+		t.Errorf("discover %+v", c.Pools["b"].Discover)
+	}
+	if p := c.Pools["c"]; p.Discover != (Discover{File: "/etc/targets.json", Poll: 5 * time.Second}) || p.Health != (Health{2 * time.Second, "/ping"}) {
+		t.Errorf("discover %+v, health %+v", p.Discover, p.Health)
+	}
+	if a.Discover.DNS+a.Discover.File != "" || a.Health != (Health{0, "/health"}) {
+		t.Errorf("discover %+v, health %+v", a.Discover, a.Health)
+	}
+	if c.Listen != (Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902"}) {
 		t.Errorf("listen %+v", c.Listen)
 	}
 	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond}
@@ -125,7 +139,7 @@ pools:
 		t.Errorf("models %+v", c.Models)
 	}
 	// In the order of the file, not of the names.
-	if pools := c.Ordered(); pools[0].Name != "b" || pools[1].Name != "a" {
+	if pools := c.Ordered(); pools[0].Name != "b" || pools[2].Name != "a" {
 		t.Errorf("pools out of order")
 	}
 	if replicas := a.Ordered(); replicas[0].Name != "z" || replicas[1].Name != "a" {
@@ -300,8 +314,9 @@ func TestPackagedFile(t *testing.T) {
 		t.Errorf("commented keys were not switched on:\n%s", all)
 	}
 	defaults := Default()
+	defaults.Listen.Nginx = c.Listen.Nginx
 	defaults.HAProxy.Version, defaults.HAProxy.RuntimeAPI = c.HAProxy.Version, c.HAProxy.RuntimeAPI
-	if c.Listen != defaults.Listen || c.HAProxy != defaults.HAProxy || c.Scan != defaults.Scan || c.Lease != defaults.Lease ||
+	if c.Listen != defaults.Listen || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Lease != defaults.Lease ||
 		!slices.Equal(c.Session.Headers, defaults.Session.Headers) {
 		t.Errorf("the file shows other defaults than there are: %+v", c)
 	}

@@ -9,6 +9,7 @@ func (c *Config) Diff(next *Config) (restart []string) {
 		changed bool
 	}{
 		{"listen.spoe", c.Listen.SPOE != next.Listen.SPOE},
+		{"listen.nginx", c.Listen.Nginx != next.Listen.Nginx},
 		{"listen.feed", c.Listen.Feed != next.Listen.Feed},
 		{"listen.admin", c.Listen.Admin != next.Listen.Admin},
 		{"haproxy.runtime_api", c.HAProxy.RuntimeAPI != next.HAProxy.RuntimeAPI},

@@ -45,6 +45,7 @@ func (v *validator) refuse(path, format string, args ...any) {
 func (v *validator) all(checks Checks) {
 	v.listen()
 	v.haproxy()
+	v.nginx()
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {
@@ -84,7 +85,7 @@ func (v *validator) listen() {
 	for _, k := range []struct {
 		path  string
 		value *string
-	}{{"listen.spoe", &l.SPOE}, {"listen.feed", &l.Feed}, {"listen.admin", &l.Admin}} {
+	}{{"listen.spoe", &l.SPOE}, {"listen.nginx", &l.Nginx}, {"listen.feed", &l.Feed}, {"listen.admin", &l.Admin}} {
 		if *k.value == "off" {
 			*k.value = ""
 		}
@@ -103,6 +104,53 @@ func (v *validator) listen() {
 		if network != "" {
 			used[address] = k.path
 		}
+	}
+	if l.Nginx != "" && strings.HasPrefix(l.Feed, "unix:") {
+		v.refuse("listen.feed", "nginx sends its lines over UDP; want host:port beside listen.nginx")
+	}
+}
+
+func (v *validator) nginx() {
+	n := &v.config.Nginx
+	if _, err := parseHostPort(n.Bind); err != nil {
+		v.refuse("nginx.bind", "%s; %v, or :8080", quote(n.Bind), err)
+	}
+	within(v, "nginx.processing_timeout", n.ProcessingTimeout, time.Millisecond, time.Minute)
+	within(v, "nginx.body_buffer", n.BodyBuffer, 16<<10, 64<<20)
+}
+
+// discover checks where the replicas of a pool come from.
+func (v *validator) discover(path string, p *Pool) {
+	d := p.Discover
+	switch {
+	case d.DNS == "" && d.File == "":
+		if _, ok := v.at[path+".discover"]; ok && !v.bad[path+".discover"] {
+			v.refuse(path+".discover", "want dns: name:port or file: /path")
+		}
+		return
+	case d.DNS != "" && d.File != "":
+		v.refuse(path+".discover", "want dns or file, not both")
+	case len(p.Replicas) > 0:
+		v.refuse(path+".discover", "the pool has a list of replicas too; want one or the other")
+	}
+	if d.DNS != "" {
+		if host, err := parseHostPort(d.DNS); err != nil || host == "" {
+			v.refuse(path+".discover.dns", "%s; want name:port, as vllm.internal:8000", quote(d.DNS))
+		}
+	}
+	if d.File != "" && (!strings.HasPrefix(d.File, "/") || strings.ContainsFunc(d.File, func(r rune) bool { return r < ' ' || r == 0x7f })) {
+		v.refuse(path+".discover.file", "%s; want an absolute path", quote(d.File))
+	}
+	within(v, path+".discover.poll", d.Poll, 100*time.Millisecond, time.Hour)
+}
+
+// health checks how the agent asks for the replicas' health.
+func (v *validator) health(path string, h Health) {
+	if h.Poll != 0 {
+		within(v, path+".health.poll", h.Poll, 100*time.Millisecond, time.Hour)
+	}
+	if !strings.HasPrefix(h.Path, "/") || len(h.Path) > 256 || strings.ContainsFunc(h.Path, breaksWord) {
+		v.refuse(path+".health.path", "%s; want a path, as /health", quote(h.Path))
 	}
 }
 
@@ -168,8 +216,10 @@ func (v *validator) pool(p *Pool) {
 	if p.StickySessions && len(v.config.Session.Headers) == 0 {
 		v.refuse(path+".sticky_sessions", "no request has a session; want session.headers")
 	}
-	if len(p.Replicas) == 0 && v.config.HAProxy.RuntimeAPI == "" && !v.bad[path+".replicas"] {
-		v.refuse(path, "no replicas; want a list, or haproxy.runtime_api to take them from the HAProxy backend of its name")
+	v.discover(path, p)
+	v.health(path, p.Health)
+	if len(p.Replicas) == 0 && p.Discover.DNS == "" && p.Discover.File == "" && v.config.HAProxy.RuntimeAPI == "" && !v.bad[path+".discover"] && !v.bad[path+".replicas"] {
+		v.refuse(path, "no replicas; want a list, discover, or haproxy.runtime_api to take them from the HAProxy backend of its name")
 	}
 	first := map[string]string{}
 	for _, r := range p.Ordered() {

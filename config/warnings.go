@@ -6,8 +6,13 @@ func (c *Config) Warnings() []Error {
 	warn := func(path, format string, args ...any) {
 		w = append(w, c.src.errorAt(path, format, args...))
 	}
+	spoeOff := "no proxy can ask for a decision"
+	if c.Listen.Nginx != "" {
+		spoeOff = "" // as it should be without an HAProxy
+	}
 	for _, l := range []struct{ path, value, open, off string }{
-		{"listen.spoe", c.Listen.SPOE, "anyone who reaches it can send requests and read decisions", "no proxy can ask for a decision"},
+		{"listen.spoe", c.Listen.SPOE, "anyone who reaches it can send requests and read decisions", spoeOff},
+		{"listen.nginx", c.Listen.Nginx, "anyone who reaches it can read decisions and fill the replicas' queues on paper", ""},
 		{"listen.feed", c.Listen.Feed, "anyone who reaches it can invent outcomes", "no outcome is ever learned, and every reservation lasts for its whole lease"},
 		{"listen.admin", c.Listen.Admin, "anyone who reaches it can read metrics and decisions", ""},
 	} {

@@ -92,6 +92,26 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	return changed
 }
 
+// Checked tells what the agent's own check of a replica found. It stands
+// beside what the proxy says: a replica that either finds down is not chosen.
+// It reports whether that is news.
+func (p *Pool) Checked(replica string, well bool) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil || r.unwell == !well {
+		return false
+	}
+	r.unwell = !well
+	if well {
+		r.since = p.clock()
+		r.failures, r.coolUntil = 0, 0
+		p.forget(r)
+	}
+	p.refresh()
+	return true
+}
+
 // membership is the list of replicas that states describe, in their order.
 func (p *Pool) membership(states []ReplicaState, now time.Duration) (list []*Replica, changed bool) {
 	if len(p.replicas) == 0 {

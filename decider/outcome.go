@@ -111,6 +111,28 @@ func (p *Pool) renew(v *reservation, now time.Duration) {
 	p.reservations.touch(v)
 }
 
+// Failed tells that a replica failed a request which has not ended with that:
+// the proxy turns to the agent again. What the request had reserved is free,
+// and the replica is charged.
+func (p *Pool) Failed(id ID, replica string, end End) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	if r := p.byName[replica]; r != nil {
+		p.fail(r, now)
+	}
+	if v := p.reservations.find(id); v != nil {
+		p.release(v, Outcome{ID: id, End: end}, now)
+	}
+}
+
+// Holds reports whether the request has a reservation here.
+func (p *Pool) Holds(id ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reservations.find(id) != nil
+}
+
 // Finished tells how the request ended. The reservation is settled against
 // the server that served, which is not always the one that was chosen.
 func (p *Pool) Finished(o Outcome) {

@@ -15,6 +15,7 @@ type Replica struct {
 	weight   int // relative share; 0 = draining
 	limit    int // most requests in flight; 0 = none
 	down     bool
+	unwell   bool // by the agent's own checks
 	draining bool
 	listed   bool          // named in the configuration, not found at the proxy
 	since    time.Duration // when it was last seen to come up
@@ -93,12 +94,12 @@ func (r *Replica) Weight() int { return r.weight }
 func (r *Replica) load() float64 { return float64(r.inFlight+1) / float64(max(r.weight, 1)) }
 
 // open reports whether the replica takes requests at all.
-func (r *Replica) open() bool { return !r.down && !r.draining && r.weight > 0 }
+func (r *Replica) open() bool { return !r.down && !r.unwell && !r.draining && r.weight > 0 }
 
 // state names what keeps the replica from being chosen, or "up".
 func (r *Replica) state(now time.Duration) string {
 	switch {
-	case r.down:
+	case r.down, r.unwell:
 		return "down"
 	case r.draining || r.weight == 0:
 		return "draining"

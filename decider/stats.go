@@ -49,6 +49,7 @@ type ReplicaStatus struct {
 	Served   uint64  `json:"served"`
 	Failed   uint64  `json:"failed"`
 	CoolFor  float64 `json:"cool_for_s,omitempty"`
+	Listed   bool    `json:"-"` // in the configuration, not found at the proxy
 
 	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
 	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
@@ -125,7 +126,7 @@ func (p *Pool) Status() PoolStatus {
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			CoolFor:     max(0, r.coolUntil-now).Seconds(),
+			CoolFor: max(0, r.coolUntil-now).Seconds(), Listed: r.listed,
 			CacheTokens: r.cacheTokens, PrefillSpeed: p.speed(r), SignalAge: age,
 			PromptTokens: r.told.prompt, QueryTokens: r.told.queries, HitTokens: r.told.hits,
 		})

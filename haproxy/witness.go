@@ -50,18 +50,25 @@ func (f *Feed) Witness(c net.PacketConn) error {
 		if err != nil {
 			continue // of one datagram, such as an ICMP message
 		}
-		l, ok := parse(b[:n])
-		if !ok || l.event != closed {
-			continue
-		}
-		o := l.outcome()
-		o.Server = bytes.Clone(o.Server)
-		f.mu.Lock()
-		if len(f.witnessed) < maxWitnessed {
-			f.witnessed = append(f.witnessed, witnessed{time.Now(), o})
-		}
-		f.mu.Unlock()
+		f.Witnessed(b[:n])
 	}
+}
+
+// Witnessed takes in one datagram, for those who read the socket in the place of
+// Witness. It reports whether it was a line of HAProxy's.
+func (f *Feed) Witnessed(datagram []byte) bool {
+	l, ok := parse(datagram)
+	if !ok || l.event != closed {
+		return ok
+	}
+	o := l.outcome()
+	o.Server = bytes.Clone(o.Server)
+	f.mu.Lock()
+	if len(f.witnessed) < maxWitnessed {
+		f.witnessed = append(f.witnessed, witnessed{time.Now(), o})
+	}
+	f.mu.Unlock()
+	return true
 }
 
 // Recover ends the reservations of which only a datagram has told the end. The

@@ -35,6 +35,13 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"refusal":     refusal,
 	"dur":         duration,
 	"word":        word,
+
+	"agentUpstream": func() string { return NginxAgent },
+	"target":        func() string { return NginxTarget },
+	"last":          func() string { return NginxLast },
+	"fallback":      func() string { return NginxFallback },
+	"headersGlob":   func() string { return NginxHeaders },
+	"broken":        func() string { return NginxBroken },
 }).ParseFS(texts, "*.tmpl"))
 
 // feedFormat is HAProxy's log format of a feed line. The fields come last in

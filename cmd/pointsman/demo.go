@@ -15,8 +15,9 @@ import (
 )
 
 type demoCmd struct {
-	Proxy       string   `default:"haproxy" enum:"haproxy" help:"The proxy: haproxy."`
+	Proxy       string   `default:"haproxy" enum:"haproxy,nginx" help:"The proxy: haproxy or nginx (${default})."`
 	HAProxy     string   `name:"haproxy" default:"haproxy" help:"Command that runs HAProxy, with its arguments separated by spaces (${default})."`
+	Nginx       string   `name:"nginx" default:"nginx" help:"Command that runs nginx, likewise (${default})."`
 	Policy      []string `default:"${default_policy}" sep:"none" help:"Routing policies, separated by commas, each tried on a fresh stage; with options as name:option=value (${default})."`
 	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
@@ -143,7 +144,7 @@ func (c *demoCmd) play(ctx context.Context, say *os.File, policy string, calls [
 		return nil, err
 	}
 	defer stage.close()
-	fmt.Fprintf(say, "%s %s on %s, policy %s\n", c.proxyName(), stage.version, stage.url, policy)
+	fmt.Fprintf(say, "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, stage.url, policy)
 	l := newTraffic(calls, stage.url)
 	runCtx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -156,10 +157,6 @@ func (c *demoCmd) play(ctx context.Context, say *os.File, policy string, calls [
 	return c.result(ctx, stage, policy, l)
 }
 
-func (c *demoCmd) proxyName() string {
-	return map[string]string{"haproxy": "HAProxy"}[c.Proxy]
-}
-
 // result gathers what the clients, the agent and the replicas saw.
 func (c *demoCmd) result(ctx context.Context, s *stage, policy string, l *traffic) (*demoResult, error) {
 	st, err := s.settled(ctx)
@@ -168,7 +165,7 @@ func (c *demoCmd) result(ctx context.Context, s *stage, policy string, l *traffi
 	}
 	pool := st.Pools[0]
 	r := &demoResult{
-		Proxy: c.Proxy, Version: s.version, Policy: policy, Requests: c.Requests,
+		Proxy: c.Proxy, Version: s.proxy.version, Policy: policy, Requests: c.Requests,
 		Served: l.served, Failed: l.failed, Decided: sumChosen(pool.Replicas), FellOpen: pool.FellOpen,
 		Outcomes: pool.Outcomes, InFlightAfter: pool.Reservations,
 		TTFT: percentilesOf(l.ttft), PerReplica: map[string]replicaLoad{}, errors: l.errors,

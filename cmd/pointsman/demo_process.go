@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"pointsman/templates"
 )
 
 // process is a child whose output is kept for the case that it fails.
@@ -111,22 +109,6 @@ func freePorts(n int) ([]string, error) {
 		}
 	}
 	return nil, errors.New("no free ports on 127.0.0.1")
-}
-
-// askHAProxy asks the binary for its version: to render by, and in full.
-func askHAProxy(command []string) (v templates.Version, full string, err error) {
-	out, err := exec.Command(command[0], append(command[1:], "-v")...).Output()
-	if err != nil {
-		return v, "", fmt.Errorf("%s does not run: %w", strings.Join(command, " "), err)
-	}
-	if v, err = templates.ParseVersion(string(out)); err != nil {
-		return v, "", err
-	}
-	full = v.String()
-	if f := strings.Fields(string(out)); len(f) > 2 {
-		full, _, _ = strings.Cut(f[2], "-")
-	}
-	return v, full, nil
 }
 
 // interactive reports whether progress may be redrawn in place.

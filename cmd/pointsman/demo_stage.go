@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +21,7 @@ import (
 type stage struct {
 	folder  string
 	procs   []*process
-	version string   // of the proxy
+	proxy   *demoProxy
 	url     string   // of the proxy
 	admin   string   // host:port of the agent's
 	engines []string // URLs
@@ -33,6 +32,9 @@ type stage struct {
 func (c *demoCmd) build(ctx context.Context, policy string) (*stage, error) {
 	s := &stage{}
 	var err error
+	if s.proxy, err = c.proxy(); err != nil {
+		return nil, err
+	}
 	if s.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
 		return nil, err
 	}
@@ -52,57 +54,38 @@ func (s *stage) close() {
 }
 
 func (c *demoCmd) raise(ctx context.Context, s *stage, policy string) error {
-	proxy := strings.Fields(c.HAProxy)
-	if len(proxy) == 0 {
-		return errors.New("--haproxy is empty")
-	}
-	version, text, err := askHAProxy(proxy)
-	if err != nil {
-		return fmt.Errorf("%w (on Debian: apt-get install haproxy)", err)
-	}
-	s.version = text
 	ports, err := freePorts(c.Replicas + 3)
 	if err != nil {
 		return err
 	}
-	feed, front := ports[c.Replicas], ports[c.Replicas+1]
-	s.admin, s.url = ports[c.Replicas+2], "http://"+front
+	l := layout{feed: ports[c.Replicas], front: ports[c.Replicas+1], pool: templates.Pool{Name: "llama", Models: []string{"demo"}}}
+	s.admin, s.url = ports[c.Replicas+2], "http://"+l.front
 
-	o := templates.HAProxy{
-		Version: version, Bind: front,
-		AgentAddress: "unix://" + filepath.Join(s.folder, "spoe.sock"), FeedAddress: feed,
-		SPOEConf:   filepath.Join(s.folder, templates.SPOEFile),
-		RuntimeAPI: "unix://" + filepath.Join(s.folder, "haproxy.sock"),
-		Bufsize:    128 << 10,
-		Pools:      []templates.Pool{{Name: "llama", Models: []string{"demo"}}},
-	}
-	var conf strings.Builder
-	fmt.Fprintf(&conf, "listen: {spoe: %q, feed: %q, admin: %q}\nhaproxy: {runtime_api: %q}\n", o.AgentAddress, feed, s.admin, o.RuntimeAPI)
-	fmt.Fprintf(&conf, "pools:\n  llama:\n    models: [demo]\n    policy: %s\n    engine: vllm\n    replicas:\n", policy)
+	var replicas strings.Builder
 	for i, address := range ports[:c.Replicas] {
 		name := fmt.Sprintf("r%d", i+1)
-		o.Pools[0].Replicas = append(o.Pools[0].Replicas, templates.Replica{Name: name, Address: address})
-		fmt.Fprintf(&conf, "      %s: {address: %q}\n", name, address)
+		l.pool.Replicas = append(l.pool.Replicas, templates.Replica{Name: name, Address: address})
+		fmt.Fprintf(&replicas, "      %s: {address: %q}\n", name, address)
 		if err := s.startEngine(ctx, c, name, address); err != nil {
 			return err
 		}
 	}
-	files, err := templates.RenderHAProxy(o)
+	files, args, conf, err := s.proxy.lay(s, l)
 	if err != nil {
 		return err
 	}
-	files = append(files, templates.File{Name: "pointsman.yaml", Text: conf.String()})
+	conf += fmt.Sprintf("pools:\n  llama:\n    models: [demo]\n    policy: %s\n    engine: vllm\n    replicas:\n%s", policy, &replicas)
+	files = append(files, templates.File{Name: "pointsman.yaml", Text: conf})
 	if err := writeFiles(s.folder, files); err != nil {
 		return err
 	}
 	if err := s.startAgent(ctx); err != nil {
 		return err
 	}
-	args := append(proxy[1:], "-db", "-f", filepath.Join(s.folder, templates.ConfigFile))
-	if err := s.start("haproxy", proxy[0], args...); err != nil {
+	if err := s.start(s.proxy.name, s.proxy.command[0], append(s.proxy.command[1:], args...)...); err != nil {
 		return err
 	}
-	return s.await(ctx, s.url+"/v1/models", "haproxy")
+	return s.await(ctx, s.url+"/v1/models", s.proxy.name)
 }
 
 func (s *stage) startEngine(ctx context.Context, c *demoCmd, name, address string) error {

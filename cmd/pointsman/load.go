@@ -7,6 +7,7 @@ import (
 
 	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/discover"
 	"pointsman/engine"
 	"pointsman/session"
 )
@@ -45,7 +46,7 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 		pc := decider.PoolConfig{
 			Name: p.Name, Models: p.Models, LoRA: p.LoRA,
 			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
-			Discover:    len(p.Replicas) == 0,
+			Discover:    len(p.Replicas) == 0 && sourceOf(p) == (discover.Source{}),
 			CacheTokens: p.CacheTokens,
 			Limit:       p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
 			Filters: decider.Filters{

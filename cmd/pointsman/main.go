@@ -18,7 +18,7 @@ var version = "dev"
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the agent."`
 	Check    checkCmd    `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
-	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, systemd."`
+	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, nginx, systemd."`
 	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
@@ -45,7 +45,7 @@ func main() {
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
 		kong.Description("The route-decision agent for LLM serving behind HAProxy."),
-		kong.Vars{"default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": defaultSPOEConf}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": defaultSPOEConf, "nginx_dir": defaultNginxDir}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err := ctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "pointsman:", err)
 		os.Exit(1)

@@ -14,11 +14,12 @@ import (
 )
 
 type renderCmd struct {
-	What     string `arg:"" enum:"haproxy,systemd" help:"haproxy or systemd."`
+	What     string `arg:"" enum:"haproxy,nginx,systemd" help:"haproxy, nginx or systemd."`
 	Config   string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
 	Attach   bool   `help:"For a proxy that runs already: what to load beside its configuration, and the lines to paste."`
 	Version  string `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
 	SPOEConf string `name:"spoe-conf" default:"${spoe_conf}" type:"path" help:"Where you install pointsman-spoe.conf (${default})."`
+	NginxDir string `name:"nginx-dir" default:"${nginx_dir}" type:"path" help:"Where you install the files for nginx (${default})."`
 	Out      string `type:"path" help:"Write the files into this folder instead of printing them."`
 }
 
@@ -29,6 +30,9 @@ func (c *renderCmd) Run() error {
 	conf, err := load(c.Config)
 	if err != nil {
 		return err
+	}
+	if c.What == "nginx" {
+		return c.nginx(conf)
 	}
 	o, err := haproxyOptions(conf, c.Version)
 	if err != nil {
@@ -76,13 +80,17 @@ func haproxyOptions(c *config.Config, version string) (templates.HAProxy, error)
 		return o, err
 	}
 	for _, p := range c.Ordered() {
-		tp := templates.Pool{Name: p.Name, Models: append(append([]string{}, p.Models...), p.LoRA...)}
-		for _, r := range p.Ordered() {
-			tp.Replicas = append(tp.Replicas, templates.Replica{Name: r.Name, Address: r.Address, Weight: r.Weight})
-		}
-		o.Pools = append(o.Pools, tp)
+		o.Pools = append(o.Pools, templatePool(p))
 	}
 	return o, nil
+}
+
+func templatePool(p *config.Pool) templates.Pool {
+	tp := templates.Pool{Name: p.Name, Models: append(append([]string{}, p.Models...), p.LoRA...)}
+	for _, r := range p.Ordered() {
+		tp.Replicas = append(tp.Replicas, templates.Replica{Name: r.Name, Address: r.Address, Weight: r.Weight})
+	}
+	return tp
 }
 
 // haproxyVersion reads a version as written, or asks the installed binary.

@@ -83,6 +83,10 @@ type agent struct {
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
 	engines *engine.Watch
+	nginx   *nginxSide // nil when no nginx asks
+	watch   watch
+	found   chan found
+	known   map[string]found // by pool
 	admin   *admin.Server
 	failed  chan error
 }
@@ -98,11 +102,15 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	d.Apply(dc)
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,
+		found: make(chan found), known: map[string]found{}, watch: watch{},
 		spoe:    &spoa.Server{Handler: haproxy.NewAgent(d, set).Handle, Log: log},
 		feed:    haproxy.NewFeed(d, set, log),
 		engines: engine.NewWatch(d, set, log),
 		admin:   admin.New(d, set, version),
-		failed:  make(chan error, 4),
+		failed:  make(chan error, 8),
+	}
+	if conf.Listen.Nginx != "" {
+		a.nginx = newNginxSide(a, set)
 	}
 	a.engines.Configure(engineOptions(conf))
 	a.admin.Signals = func() any { return a.engines.Status() }
@@ -127,6 +135,7 @@ func (a *agent) run() error {
 	}
 	go a.engines.Run(ctx)
 	go a.tick(ctx)
+	a.look(a.conf)
 
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
@@ -137,6 +146,8 @@ func (a *agent) run() error {
 		case err := <-a.failed:
 			a.stop()
 			return err
+		case f := <-a.found:
+			a.take(f)
 		case s := <-signals:
 			if s == syscall.SIGHUP {
 				a.reload()
@@ -156,13 +167,17 @@ func (a *agent) start() error {
 		return fmt.Errorf("sockets from systemd: %w", err)
 	}
 	l := a.conf.Listen
-	servers := []struct {
+	type server struct {
 		name, address string
 		serve         func(net.Listener) error
-	}{
+	}
+	servers := []server{
 		{"spoe", l.SPOE, a.spoe.Serve},
 		{"feed", l.Feed, a.feed.Serve},
 		{"admin", l.Admin, a.admin.Serve},
+	}
+	if a.nginx != nil {
+		servers = append(servers, server{"nginx", l.Nginx, a.nginx.agent.Serve})
 	}
 	for _, s := range servers {
 		if s.address == "" {
@@ -196,8 +211,12 @@ func (a *agent) witness() error {
 		a.stop()
 		return fmt.Errorf("listen.feed, for datagrams: %w", err)
 	}
+	read := a.feed.Witness
+	if a.nginx != nil {
+		read = a.nginx.feed.Serve // and hands on what is HAProxy's
+	}
 	go func() {
-		if err := a.feed.Witness(c); err != nil {
+		if err := read(c); err != nil {
 			a.failed <- fmt.Errorf("listen.feed, for datagrams: %w", err)
 		}
 	}()
@@ -221,6 +240,9 @@ func (a *agent) tick(ctx context.Context) {
 		case <-t.C:
 			a.decider.Sweep()
 			a.feed.Recover(time.Now())
+			if a.nginx != nil {
+				a.nginx.servers.Refresh()
+			}
 			if watchdog > 0 {
 				a.notify(daemon.SdNotifyWatchdog)
 			}
@@ -241,7 +263,7 @@ func (a *agent) reload() {
 		a.log.Error("reload refused, the old configuration stays: these need a restart", "keys", keys)
 		return
 	}
-	dc, err := deciderConfig(next)
+	dc, err := a.deciderConfig(next)
 	if err != nil {
 		a.log.Error("reload refused, the old configuration stays", "error", err)
 		return
@@ -249,6 +271,10 @@ func (a *agent) reload() {
 	a.decider.Apply(dc)
 	a.engines.Configure(engineOptions(next))
 	a.conf = next
+	a.look(next)
+	if a.nginx != nil {
+		a.nginx.reload(next)
+	}
 	a.log.Info("reloaded", "config", a.path, "pools", len(a.decider.Pools()))
 	for _, w := range next.Warnings() {
 		a.log.Warn(w.Error())
@@ -260,10 +286,16 @@ func (a *agent) reload() {
 func (a *agent) stop() {
 	a.notify(daemon.SdNotifyStopping)
 	a.admin.Drain()
+	for _, stop := range a.watch {
+		stop()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := a.spoe.Shutdown(ctx); err != nil {
 		a.log.Warn("decisions under way were cut off", "error", err)
+	}
+	if a.nginx != nil {
+		a.nginx.stop(ctx, a.log)
 	}
 	a.feed.Close()
 	if err := a.admin.Shutdown(); err != nil {

@@ -25,8 +25,10 @@ var arrows = map[string][]string{
 	"sim":            {"decider", "prompt", "session"},
 	"engine":         {"decider"},
 	"haproxy":        {"decider", "spoa", "templates"}, // never nginx
+	"discover":       {},
+	"nginx":          {"decider", "templates"}, // never haproxy
 	"admin":          {"decider"},
-	"cmd/pointsman":  {"admin", "config", "decider", "engine", "haproxy", "prompt", "session", "sim", "spoa", "templates"},
+	"cmd/pointsman":  {"admin", "config", "decider", "discover", "engine", "haproxy", "nginx", "prompt", "session", "sim", "spoa", "templates"},
 	"bench/overhead": {"templates"},
 	"packaging":      {},
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"pointsman/config"
+	"pointsman/decider"
+	"pointsman/discover"
+	"pointsman/nginx"
+)
+
+// watch is what looks after the pools: for replicas that come and go, and for
+// their health. Each watcher is known by what it was started with, so that one
+// whose configuration stays is left alone.
+type watch map[string]func() // stops it, and waits
+
+// found is what a pool's source holds now.
+type found struct {
+	pool     string
+	source   discover.Source
+	replicas []discover.Replica
+}
+
+// sourceOf is where the pool's replicas come from, if not from a list.
+func sourceOf(p *config.Pool) discover.Source {
+	return discover.Source{DNS: p.Discover.DNS, File: p.Discover.File}
+}
+
+// look makes the watchers those that conf wants.
+func (a *agent) look(conf *config.Config) {
+	wanted := map[string]func(context.Context){}
+	for _, p := range conf.Ordered() {
+		if source := sourceOf(p); source != (discover.Source{}) {
+			wanted[fmt.Sprintf("discover %s %+v", p.Name, p.Discover)] = func(ctx context.Context) {
+				w := &discover.Watcher{Source: source, Poll: p.Discover.Poll, Log: a.log, Found: func(r []discover.Replica) {
+					select {
+					case a.found <- found{p.Name, source, r}:
+					case <-ctx.Done():
+					}
+				}}
+				w.Run(ctx)
+			}
+		}
+		if p.Health.Poll > 0 {
+			wanted[fmt.Sprintf("health %s %+v", p.Name, p.Health)] = func(ctx context.Context) {
+				h := &nginx.Health{Pool: p.Name, Path: p.Health.Path, Poll: p.Health.Poll, Decider: a.decider, Log: a.log}
+				h.Run(ctx)
+			}
+		}
+	}
+	for key, stop := range a.watch {
+		if wanted[key] == nil {
+			stop()
+			delete(a.watch, key)
+		}
+	}
+	for key, run := range wanted {
+		if a.watch[key] == nil {
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { run(ctx); close(done) }()
+			a.watch[key] = func() { cancel(); <-done }
+		}
+	}
+}
+
+// take makes what was found a pool's replicas. It is called by the goroutine
+// that reloads.
+func (a *agent) take(f found) {
+	p := a.conf.Pools[f.pool]
+	if p == nil || f.source != sourceOf(p) {
+		return // of a configuration that is gone
+	}
+	a.known[f.pool] = f
+	dc, err := a.deciderConfig(a.conf)
+	if err != nil {
+		a.log.Error("replicas found, but not taken in", "pool", f.pool, "error", err)
+		return
+	}
+	a.decider.Apply(dc)
+	if a.nginx != nil {
+		a.nginx.servers.Refresh()
+	}
+	a.log.Info("replicas found", "pool", f.pool, "replicas", len(f.replicas))
+}
+
+// deciderConfig is the decider's configuration with the replicas that were
+// found.
+func (a *agent) deciderConfig(c *config.Config) (decider.Config, error) {
+	dc, err := deciderConfig(c)
+	for i := range dc.Pools {
+		p := &dc.Pools[i]
+		if f, ok := a.known[p.Name]; ok && f.source == sourceOf(c.Pools[p.Name]) {
+			for _, r := range f.replicas {
+				p.Replicas = append(p.Replicas, decider.ReplicaConfig{
+					Name: r.Address, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
+				})
+			}
+		}
+	}
+	return dc, err
+}

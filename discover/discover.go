@@ -1,0 +1,148 @@
+// Package discover finds the replicas of pools that have no list of them: the
+// addresses of a DNS name, or the targets of a file in Prometheus' file_sd
+// format, looked at again and again.
+package discover
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Replica is one that was found.
+type Replica struct {
+	Address    string // ip:port, by which it is also named
+	Zone, Node string // "" = not told
+	Weight     int    // 0 = not told
+}
+
+// Source says where to look: at one of the two.
+type Source struct {
+	DNS  string // name:port
+	File string // path
+}
+
+// Watcher looks at a source every Poll and tells what it finds.
+type Watcher struct {
+	Source
+	Poll time.Duration
+	Log  *slog.Logger
+	// Found is called with the replicas, by address, when they are not those of
+	// the last call. It must not change them.
+	Found func([]Replica)
+
+	// Lookup stands for the DNS in tests; nil = the system's resolver.
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// lookTimeout bounds one look.
+const lookTimeout = 5 * time.Second
+
+// maxReplicas bounds what one source may hold.
+const maxReplicas = 4096
+
+// Run looks until ctx ends. While a look fails, the last one holds: a resolver
+// that restarts, or a file that is half written, must not empty a pool.
+func (w *Watcher) Run(ctx context.Context) {
+	var last []Replica
+	var said string
+	for first := true; ; first = false {
+		found, err := w.Look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if said != err.Error() {
+				said = err.Error()
+				w.Log.Warn("replicas not found; the last ones stay", "source", w.name(), "error", err)
+			}
+		case first || !slices.Equal(found, last) || said != "":
+			said = ""
+			last = found
+			w.Found(found)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(w.Poll):
+		}
+	}
+}
+
+// Look returns the replicas that the source holds now, by address.
+func (w *Watcher) Look(ctx context.Context) ([]Replica, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	targets := []Replica{{Address: w.DNS}}
+	if w.File != "" {
+		var err error
+		if targets, err = readFile(w.File); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	found := []Replica{}
+	for _, t := range targets {
+		addresses, err := w.resolve(ctx, t.Address)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addresses {
+			if !seen[a] {
+				seen[a] = true
+				t.Address = a
+				found = append(found, t)
+			}
+		}
+	}
+	if len(found) > maxReplicas {
+		return nil, fmt.Errorf("%d replicas, want at most %d", len(found), maxReplicas)
+	}
+	slices.SortFunc(found, func(a, b Replica) int { return compare(a.Address, b.Address) })
+	return found, nil
+}
+
+func (w *Watcher) name() string {
+	if w.File != "" {
+		return w.File
+	}
+	return w.DNS
+}
+
+// resolve turns host:port into the ip:port of each address of the host.
+func (w *Watcher) resolve(ctx context.Context, target string) ([]string, error) {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil || host == "" || port == "" {
+		return nil, fmt.Errorf("target %.100q, want host:port", target)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []string{net.JoinHostPort(ip.Unmap().String(), port)}, nil
+	}
+	lookup := w.Lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupNetIP
+	}
+	ips, err := lookup(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, ip := range ips {
+		out = append(out, net.JoinHostPort(ip.Unmap().String(), port))
+	}
+	return out, nil
+}
+
+// compare orders addresses by number, so that 10.0.0.10 follows 10.0.0.9.
+func compare(a, b string) int {
+	x, errX := netip.ParseAddrPort(a)
+	y, errY := netip.ParseAddrPort(b)
+	if errX != nil || errY != nil {
+		return 0
+	}
+	return x.Compare(y)
+}

@@ -1,0 +1,278 @@
+package nginx
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/valyala/fasthttp"
+
+	"pointsman/decider"
+	"pointsman/templates"
+)
+
+// Agent answers nginx's questions. Each is the client's own request with all
+// of its body and a few headers of ours; the answer has no body, and names the
+// upstream in X-Pointsman-Server and the location that leads there in
+// X-Accel-Redirect. Whatever goes wrong, the answer lets nginx balance by
+// itself. It is safe for concurrent use.
+type Agent struct {
+	decider *decider.Decider
+	servers *Servers
+	log     *slog.Logger
+	http    *fasthttp.Server
+	options atomic.Pointer[Options]
+
+	latency *metrics.PrometheusHistogram
+	refused *metrics.Counter // connections beyond maxConns
+	broken  *metrics.Counter // questions that were no HTTP, or never came whole
+	panics  *metrics.Counter
+	second  *metrics.Counter // questions after a try that failed
+	clipped *metrics.Counter // bodies of which less was kept than allowed
+
+	open    atomic.Int64 // connections
+	memory  atomic.Int64 // bytes of bodies held beyond smallHead each
+	scratch sync.Pool
+}
+
+// Options are what may change while the agent runs.
+type Options struct {
+	// Head is how much of a body is looked at, in bytes, besides its tail.
+	Head int
+	// RetrySent allows a second replica for a request that the first one may
+	// have begun.
+	RetrySent bool
+}
+
+// DecisionBuckets are the bounds, in seconds, of the histogram of the time
+// that a decision takes.
+var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
+
+// What bounds the agent's memory: connections, the buffer of each, and the
+// bodies that are held at the same time. A body that would go beyond that is
+// looked at in part.
+const (
+	maxConns   = 4096
+	readBuffer = 40 << 10 // a request's headers; nginx takes 32 KiB of a client's
+	maxMemory  = 256 << 20
+	smallHead  = 64 << 10
+	keptHead   = 256 << 10 // what a scratch keeps between requests at most
+	tailSize   = 32 << 10
+)
+
+// NewAgent returns an Agent that decides by d and reports to set.
+func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
+	a := &Agent{
+		decider: d, servers: s, log: log,
+		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
+		refused: set.NewCounter("pointsman_nginx_refused_total"),
+		broken:  set.NewCounter("pointsman_nginx_malformed_total"),
+		panics:  set.NewCounter("pointsman_nginx_panics_total"),
+		second:  set.NewCounter("pointsman_nginx_second_questions_total"),
+		clipped: set.NewCounter("pointsman_nginx_clipped_bodies_total"),
+		scratch: sync.Pool{New: func() any { return new(scratch) }},
+	}
+	a.options.Store(&o)
+	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.open.Load()) })
+	set.NewGauge("pointsman_nginx_body_bytes", func() float64 { return float64(a.memory.Load()) })
+	a.http = &fasthttp.Server{
+		Handler:                      a.handle,
+		ErrorHandler:                 a.unreadable,
+		Logger:                       quiet{},
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		MaxRequestBodySize:           1 << 40, // nginx has set its own bound
+		ReadBufferSize:               readBuffer,
+		ReadTimeout:                  10 * time.Second,
+		WriteTimeout:                 10 * time.Second,
+		IdleTimeout:                  5 * time.Minute,
+		Concurrency:                  maxConns + 1, // guarded before that, see Serve
+		NoDefaultServerHeader:        true,
+		NoDefaultDate:                true,
+		NoDefaultContentType:         true,
+		CloseOnShutdown:              true,
+	}
+	return a
+}
+
+// Set changes the options.
+func (a *Agent) Set(o Options) { a.options.Store(&o) }
+
+// Serve answers on l until Shutdown.
+func (a *Agent) Serve(l net.Listener) error { return a.http.Serve(&bounded{l, a}) }
+
+// Shutdown stops accepting and waits for the answers under way.
+func (a *Agent) Shutdown(ctx context.Context) error { return a.http.ShutdownWithContext(ctx) }
+
+// scratch is what one decision needs, kept between requests.
+type scratch struct {
+	request  decider.Request
+	decision decider.Decision
+	head     []byte
+	tail     []byte // twice tailSize
+	text     []byte
+	borrowed int64 // of Agent.memory
+}
+
+// handle answers one question.
+func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
+	s := a.scratch.Get().(*scratch)
+	defer a.end(ctx, s)
+	if !ctx.IsPost() {
+		balance(ctx)
+		return
+	}
+	o := a.options.Load()
+	size, tail, err := a.read(ctx, s, o.Head)
+	if err != nil {
+		a.broken.Inc()
+		ctx.SetConnectionClose()
+		balance(ctx)
+		return
+	}
+	if size == 0 {
+		balance(ctx)
+		return
+	}
+	start := time.Now()
+	h := &ctx.Request.Header
+	in := decider.Input{
+		ID:      h.Peek("X-Pointsman-Id"),
+		Pool:    h.Peek("X-Pointsman-Pool"),
+		Path:    path(ctx.Request.Header.RequestURI()),
+		Headers: h.RawHeaders(),
+		Body:    s.head, BodySize: size, Tail: tail,
+	}
+	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.again(ctx, &in, tried, o) {
+		return
+	}
+	if a.decider.Read(&s.request, in, &s.decision) {
+		s.request.Pool.Decide(&s.request, &s.decision)
+	}
+	a.answer(ctx, s)
+	a.latency.Update(time.Since(start).Seconds())
+}
+
+// again takes in that the first replica failed the request. It reports false
+// when it has answered: the request may have been begun there.
+func (a *Agent) again(ctx *fasthttp.RequestCtx, in *decider.Input, tried []byte, o *Options) bool {
+	a.second.Inc()
+	status, sent := failure(ctx.Request.Header.Peek("X-Pointsman-Failed"))
+	if sent && !o.RetrySent {
+		// The reservation is left to the line that nginx now writes.
+		refuse(ctx, max(status, fasthttp.StatusBadGateway), templates.NginxBroken)
+		return false
+	}
+	where, ok := a.servers.table.Load().byWord[string(tried)]
+	if !ok || where.replica == "" {
+		return true
+	}
+	end := decider.Refused
+	switch {
+	case sent && status == fasthttp.StatusGatewayTimeout:
+		end = decider.TimedOut
+	case sent:
+		end = decider.Died
+	}
+	where.pool.Failed(decider.ParseID(in.ID), where.replica, end)
+	in.Exclude = where.replica
+	return true
+}
+
+// failure reads "$upstream_status|$upstream_connect_time", whose last elements
+// are those of the try that failed. The request was sent if there was a
+// connection.
+func failure(s []byte) (status int, sent bool) {
+	statuses, connects, _ := bytes.Cut(s, bar)
+	_, last := lastTry(statuses)
+	status, _ = strconv.Atoi(string(last))
+	_, last = lastTry(connects)
+	return status, len(last) > 0 && !bytes.Equal(last, none)
+}
+
+var bar, none = []byte{'|'}, []byte{'-'}
+
+// answer gives nginx the decision.
+func (a *Agent) answer(ctx *fasthttp.RequestCtx, s *scratch) {
+	d := &s.decision
+	if d.Status != 0 {
+		if d.Retry > 0 {
+			ctx.Response.Header.Set("Retry-After", strconv.Itoa(d.Retry))
+		}
+		s.text = appendRefusal(s.text[:0], d.Status, d.Reason)
+		refuse(ctx, d.Status, string(s.text))
+		return
+	}
+	// With no server, or one that nginx has no word for, the pool as a whole.
+	t := a.servers.table.Load()
+	word := t.word(d.Pool, d.Server)
+	if word == "" {
+		word = t.word(d.Pool, "")
+	}
+	if word == "" {
+		balance(ctx)
+		return
+	}
+	next := ctx.Request.Header.Peek("X-Pointsman-Target")
+	if len(next) == 0 || next[0] != '@' {
+		next = firstTarget
+	}
+	h := &ctx.Response.Header
+	h.SetBytesV("X-Accel-Redirect", next)
+	h.Set("X-Pointsman-Server", word)
+}
+
+var firstTarget = []byte(templates.NginxTarget)
+
+// balance lets nginx go on without a decision.
+func balance(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("X-Accel-Redirect", templates.NginxFallback)
+}
+
+// refuse answers in the replica's place.
+func refuse(ctx *fasthttp.RequestCtx, status int, body string) {
+	ctx.SetStatusCode(status)
+	ctx.SetContentType("application/json")
+	ctx.SetBodyString(body)
+}
+
+// end gives the scratch back. After a panic nginx balances by itself.
+func (a *Agent) end(ctx *fasthttp.RequestCtx, s *scratch) {
+	if r := recover(); r != nil {
+		a.panics.Inc()
+		a.log.Error("panic while deciding", "proxy", "nginx", "panic", r)
+		ctx.Response.Reset()
+		ctx.SetConnectionClose() // the body may not have been read
+		balance(ctx)
+		a.memory.Add(-s.borrowed)
+		return // and s is lost with whatever it holds
+	}
+	a.release(s)
+	a.scratch.Put(s)
+}
+
+// unreadable answers what is no question: no HTTP, or headers too long.
+func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
+	a.broken.Inc()
+	ctx.Response.Reset()
+	balance(ctx)
+}
+
+// path is the request's URI as it came, without its query.
+func path(uri []byte) []byte {
+	before, _, _ := bytes.Cut(uri, question)
+	return before
+}
+
+var question = []byte{'?'}
+
+// quiet drops what fasthttp logs: one line for each connection that breaks.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}

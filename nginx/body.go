@@ -1,0 +1,94 @@
+package nginx
+
+import (
+	"io"
+
+	"github.com/valyala/fasthttp"
+)
+
+// read reads the body to its end: into s.head its first limit bytes, and for a
+// longer one the end of it, which it returns. size is the whole length.
+func (a *Agent) read(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int, tail []byte, err error) {
+	s.head = s.head[:0]
+	body := ctx.Request.BodyStream()
+	if body == nil {
+		return 0, nil, nil
+	}
+	want := limit
+	if n := ctx.Request.Header.ContentLength(); n >= 0 {
+		want = min(want, n)
+	}
+	want = a.borrow(s, want)
+	if cap(s.head) < want {
+		s.head = make([]byte, 0, want)
+	}
+	n, err := io.ReadFull(body, s.head[:want])
+	s.head = s.head[:n]
+	switch err {
+	case nil:
+	case io.EOF, io.ErrUnexpectedEOF:
+		if expected := ctx.Request.Header.ContentLength(); expected >= 0 && n < expected {
+			return n, nil, io.ErrUnexpectedEOF // nginx broke off: its client left
+		}
+		return n, nil, nil
+	default:
+		return n, nil, err
+	}
+	return a.readTail(body, s, n)
+}
+
+// readTail reads on from where the head ends, and keeps the last bytes only.
+func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, error) {
+	var one [1]byte
+	n, err := io.ReadFull(body, one[:])
+	if n == 0 {
+		if err == io.EOF {
+			err = nil
+		}
+		return size, nil, err
+	}
+	if s.tail == nil {
+		s.tail = make([]byte, 2*tailSize)
+	}
+	kept := copy(s.tail, one[:])
+	size++
+	for {
+		n, err := body.Read(s.tail[kept:])
+		kept, size = kept+n, size+n
+		if err == io.EOF {
+			return size, s.tail[:kept], nil
+		}
+		if err != nil {
+			return size, nil, err
+		}
+		if kept == len(s.tail) {
+			kept = copy(s.tail, s.tail[tailSize:])
+		}
+	}
+}
+
+// borrow returns how many bytes of a body may be held, of those wanted. What
+// goes beyond smallHead is taken from what all bodies together may take.
+func (a *Agent) borrow(s *scratch, want int) int {
+	s.borrowed = 0
+	if want <= smallHead {
+		return want
+	}
+	more := int64(want - smallHead)
+	if a.memory.Add(more) > maxMemory {
+		a.memory.Add(-more)
+		a.clipped.Inc()
+		return smallHead
+	}
+	s.borrowed = more
+	return want
+}
+
+// release gives back what was borrowed.
+func (a *Agent) release(s *scratch) {
+	a.memory.Add(-s.borrowed)
+	s.borrowed = 0
+	if cap(s.head) > keptHead {
+		s.head = nil
+	}
+}

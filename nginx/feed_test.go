@@ -1,0 +1,73 @@
+package nginx
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"pointsman/decider"
+)
+
+// Everything that is sent is read, and settles what it names.
+func TestFeedKeepsUp(t *testing.T) {
+	d := newDecider()
+	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	var others int
+	f.Other = func(line []byte) bool { others++; return string(line) == "haproxy's" }
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(c) }()
+	out, err := net.Dial("udp", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	const n = 5000
+	pool := d.Pool("llama")
+	var decision decider.Decision
+	for i := range n {
+		id := fmt.Sprintf("%032x", i)
+		r := decider.Request{ID: decider.ParseID([]byte(id)), Pool: pool, Output: -1}
+		pool.Decide(&r, &decision)
+		address := map[string]string{"r1": "10.0.0.1:8000", "r2": "10.0.0.2:8000", "r3": "10.0.0.3:8000"}[decision.Server]
+		fmt.Fprintf(out, `<190>Nov 20 16:48:19 pm: {"id":"%s","srv":"pm~llama~%s","addr":"%s : %s","ust":"200 : 200","hdr":"0.000 : 0.010","uconn":"0.000 : 0.001","ulen":"0 : 358","clen":"358","status":"200","done":"OK"}`,
+			id, decision.Server, sock, address)
+		for int(f.Lines.Get()) < i-100 { // the kernel's buffer holds some 300
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	out.Write([]byte("haproxy's"))
+	out.Write([]byte("nobody's"))
+	out.Write([]byte(`{"id":"cut`))
+	for range 1000 {
+		if f.Lines.Get()+f.Ignored.Get()+f.Malformed.Get() == n+2 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	f.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	s := status(d, "llama")
+	if f.Lines.Get() != n || f.Dropped.Get() != 0 || f.Ignored.Get() != 1 || f.Malformed.Get() != 1 || others != 2 {
+		t.Errorf("%d lines, %d dropped, %d ignored, %d malformed, %d others", f.Lines.Get(), f.Dropped.Get(), f.Ignored.Get(), f.Malformed.Get(), others)
+	}
+	if s.Reservations != 0 || s.Outcomes["served"] != n || s.Stats.Mismatches != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func BenchmarkLine(b *testing.B) {
+	d := newDecider()
+	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	l := logged("pm~llama~r1", "200", "OK", [5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358")
+	b.ReportAllocs()
+	for b.Loop() {
+		f.line(l)
+	}
+}

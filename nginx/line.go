@@ -1,0 +1,156 @@
+package nginx
+
+import (
+	"bytes"
+	"strconv"
+
+	"pointsman/decider"
+)
+
+// line is one access-log line of the feed, taken apart. Its slices point into
+// the line. Lists have an element for each try: ", " between those within an
+// upstream, " : " between redirects.
+type line struct {
+	id, server       []byte // of the request; what it was last sent to by a decision
+	addresses        []byte // list
+	statuses         []byte // list
+	headers          []byte // list of seconds until the replica's headers, "-" = none came
+	connects         []byte // list of seconds until the connection, "-" = there was none
+	length, declared []byte // of the body that came, a list, and as its headers had said
+	status           int
+	done             bool // the answer was sent whole, as far as nginx knows
+	pid, conn        []byte
+}
+
+// parse takes a datagram of the feed apart: a syslog header and a flat JSON
+// object of strings. Nothing in it was written by a client. It reports false
+// for a line that is none of ours.
+func parse(text []byte) (l line, ok bool) {
+	at := bytes.IndexByte(text, '{')
+	if at < 0 {
+		return l, false
+	}
+	text = text[at+1:]
+	for {
+		key, rest, ok := quoted(text)
+		if !ok || len(rest) == 0 || rest[0] != ':' {
+			return l, false
+		}
+		value, rest, ok := quoted(rest[1:])
+		if !ok || len(rest) == 0 {
+			return l, false
+		}
+		l.set(key, value)
+		switch rest[0] {
+		case ',':
+			text = rest[1:]
+		case '}':
+			return l, len(l.id) > 0
+		default:
+			return l, false
+		}
+	}
+}
+
+// quoted takes a JSON string off s. Escapes are left as they are: no value of
+// ours has any.
+func quoted(s []byte) (value, rest []byte, ok bool) {
+	if len(s) == 0 || s[0] != '"' {
+		return nil, nil, false
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return s[1:i], s[i+1:], true
+		}
+	}
+	return nil, nil, false
+}
+
+func (l *line) set(key, value []byte) {
+	switch string(key) {
+	case "id":
+		l.id = value
+	case "srv":
+		l.server = value
+	case "addr":
+		l.addresses = value
+	case "ust":
+		l.statuses = value
+	case "hdr":
+		l.headers = value
+	case "uconn":
+		l.connects = value
+	case "ulen":
+		l.length = value
+	case "clen":
+		l.declared = value
+	case "status":
+		l.status, _ = strconv.Atoi(string(value))
+	case "done":
+		l.done = len(value) > 0
+	case "pid":
+		l.pid = value
+	case "conn":
+		l.conn = value
+	}
+}
+
+// lastTry takes the last element off a list. A list that ends with a colon has an
+// empty one there: nginx did not come as far as to try.
+func lastTry(list []byte) (before, last []byte) {
+	if bytes.HasSuffix(list, colon) {
+		return bytes.TrimRight(list, " ,:"), nil
+	}
+	at := bytes.LastIndexByte(list, ' ')
+	if at < 0 {
+		return nil, list
+	}
+	return bytes.TrimRight(list[:at], " ,:"), list[at+1:]
+}
+
+var colon = []byte{':'}
+
+// drop takes the last try off all lists.
+func (l *line) drop() {
+	for _, list := range []*[]byte{&l.addresses, &l.statuses, &l.headers, &l.connects, &l.length} {
+		*list, _ = lastTry(*list)
+	}
+}
+
+// end reads how the last try ended, when that was a replica's.
+func (l *line) end() decider.End {
+	_, status := lastTry(l.statuses)
+	_, headers := lastTry(l.headers)
+	_, connect := lastTry(l.connects)
+	answered := len(headers) > 0 && !bytes.Equal(headers, none)
+	switch {
+	case answered && len(status) == 3 && status[0] == '5':
+		return decider.Failed
+	case answered && l.short():
+		return decider.Died
+	case answered && l.done:
+		return decider.Served
+	case answered, l.status == 499:
+		return decider.ClientGone
+	case len(connect) == 0 || bytes.Equal(connect, none):
+		return decider.Refused
+	case string(status) == "504":
+		return decider.TimedOut
+	}
+	return decider.Died
+}
+
+// short reports whether less of the answer came than its headers had said,
+// although the client stayed.
+func (l *line) short() bool {
+	if !l.done || len(l.declared) == 0 {
+		return false
+	}
+	_, came := lastTry(l.length)
+	n, err := strconv.Atoi(string(came))
+	want, err2 := strconv.Atoi(string(l.declared))
+	return err == nil && err2 == nil && n < want
+}

@@ -1,0 +1,177 @@
+package nginx
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/decider"
+)
+
+const rid = "2f3b0a1c9d5e4f608a7b1c2d3e4f5a6b"
+
+// logged is a line as nginx sends it. tries are the lists of addresses,
+// statuses, header times, connect times and body lengths.
+func logged(srv, status, done string, tries [5]string, clen string) []byte {
+	return fmt.Appendf(nil, `<190>Nov 20 16:48:19 pm: {"id":"%s","srv":"%s","addr":"%s","ust":"%s","hdr":"%s","uconn":"%s","ulen":"%s","clen":"%s","urt":"0.1","rt":"0.101","status":"%s","bytes":"700","done":"%s","pid":"12","conn":"34"}`,
+		rid, srv, tries[0], tries[1], tries[2], tries[3], tries[4], clen, status, done)
+}
+
+const sock = "unix:/run/pointsman/nginx.sock"
+
+// Each line is one that an nginx wrote in such a case.
+func TestLines(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		srv, status, done string
+		tries             [5]string
+		clen              string
+		end               decider.End
+		server            string
+		redispatched      bool
+	}{
+		{"served", "pm~llama~r1", "200", "OK",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358", decider.Served, "r1", false},
+		{"streamed", "pm~llama~r1", "200", "OK",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 9000"}, "", decider.Served, "r1", false},
+		{"refused by the engine", "pm~llama~r1", "400", "OK",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 400", "0.000 : 0.010", "0.000 : 0.001", "0 : 35"}, "35", decider.Served, "r1", false},
+		{"failed by the engine", "pm~llama~r1", "503", "OK",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 503", "0.000 : 0.010", "0.000 : 0.001", "0 : 35"}, "35", decider.Failed, "r1", false},
+		{"cut short", "pm~llama~r1", "200", "OK",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 100"}, "358", decider.Died, "r1", false},
+		{"client left before the answer", "pm~llama~r1", "499", "",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : -", "0.000 : -", "0.000 : 0.000", "0 : 0"}, "", decider.ClientGone, "r1", false},
+		{"client left in mid-stream", "pm~llama~r1", "200", "",
+			[5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.001", "0.000 : 0.000", "0 : 512"}, "", decider.ClientGone, "r1", false},
+		{"client left while the agent was asked", "", "499", "",
+			[5]string{sock, "-", "-", "0.000", "0"}, "", decider.ClientGone, "", false},
+		{"refused by the agent", "", "404", "OK",
+			[5]string{sock, "404", "0.000", "0.000", "120"}, "120", decider.Denied, "", false},
+		{"refused, then served by another", "pm~llama~r2", "200", "OK",
+			[5]string{sock + " : 10.0.0.1:8000 : " + sock + " : 10.0.0.2:8000", "200 : 502 : 200 : 200", "0.000 : - : 0.000 : 0.005", "0.000 : - : 0.000 : 0.000", "0 : 0 : 0 : 9"}, "9",
+			decider.Served, "r2", true},
+		{"broken off, no second try", "pm~llama~r1", "502", "OK",
+			[5]string{sock + " : 10.0.0.1:8000 : " + sock, "200 : 502 : 502", "0.000 : - : 0.000", "0.000 : 0.000 : 0.000", "0 : 0 : 130"}, "130",
+			decider.Died, "r1", false},
+		{"silent, no second try", "pm~llama~r1", "504", "OK",
+			[5]string{sock + " : 10.0.0.1:8000 : " + sock, "200 : 504 : 504", "0.000 : - : 0.000", "0.000 : 0.000 : 0.000", "0 : 0 : 130"}, "130",
+			decider.TimedOut, "r1", false},
+		{"all refused", "", "502", "OK",
+			[5]string{"unix:/x : 10.0.0.1:8000, 10.0.0.2:8000, 10.0.0.3:8000", "200 : 502, 502, 502", "0.000 : -, -, -", "0.000 : -, -, -", "0 : 0, 0, 0"}, "",
+			decider.Refused, "r3", true},
+		{"without the agent", "", "200", "OK",
+			[5]string{sock + " : 10.0.0.3:8000", "502 : 200", "- : 0.005", "- : 0.000", "0 : 77"}, "77", decider.Served, "r3", false},
+		{"with the agent taken out", "", "200", "OK",
+			[5]string{"pointsman_agent : 10.0.0.2:8000", "502 : 200", "- : 0.005", "- : 0.000", "0 : 77"}, "77", decider.Served, "r2", false},
+		{"the backup behind it served", "pm~llama~r2", "200", "OK",
+			[5]string{sock + " : 10.0.0.1:8000 : " + sock + " : 10.0.0.2:8000, 10.0.0.3:8000", "200 : 502 : 200 : 502, 200", "0.000 : - : 0.000 : -, 0.005", "0.000 : - : 0.000 : -, 0.000", "0 : 0 : 0 : 0, 9"}, "9",
+			decider.Served, "r3", true},
+		{"a name that nginx looked up", "pm~llama~r1", "200", "OK",
+			[5]string{sock + " : 192.0.2.7:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358", decider.Served, "r1", false},
+		{"an upstream that nginx does not know", "pm~llama~r2", "200", "OK",
+			[5]string{sock + " :  : " + sock + " : 10.0.0.2:8000", "200 : 502 : 200 : 200", "0.000 : - : 0.000 : 0.010", "0.000 : - : 0.000 : 0.001", "0 : 0 : 0 : 358"}, "358", decider.Served, "r2", false},
+		{"an agent on TCP", "pm~llama~r1", "200", "OK",
+			[5]string{"127.0.0.1:9902 : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358", decider.Served, "r1", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDecider()
+			f := NewFeed(d, NewServers(d), "127.0.0.1:9902", newSet(), silent)
+			f.line(logged(c.srv, c.status, c.done, c.tries, c.clen))
+			if f.Lines.Get() != 1 {
+				t.Fatal("not understood")
+			}
+			l, _ := parse(logged(c.srv, c.status, c.done, c.tries, c.clen))
+			o, _ := f.outcome(&l)
+			if o.End != c.end || string(o.Server) != c.server || o.Redispatched != c.redispatched || o.ID != decider.ParseID([]byte(rid)) {
+				t.Errorf("%v by %q, redispatched %v; want %v by %q, %v", o.End, o.Server, o.Redispatched, c.end, c.server, c.redispatched)
+			}
+			if c.server != "" && status(d, "llama").Outcomes[c.end.String()] != 1 {
+				t.Errorf("the pool has %v", status(d, "llama").Outcomes)
+			}
+		})
+	}
+}
+
+func TestLineIgnoresWhatIsNotOurs(t *testing.T) {
+	for _, s := range []string{"", "{", "{}", `{"id":""}`, `{"id":"x"`, `{"id":"x",}`, `{"id":1}`, `<190>Nov 20 16:48:19 pm: GET /`, `{"id" "x"}`, `{"id":"x\"}`} {
+		if _, ok := parse([]byte(s)); ok {
+			t.Errorf("%q was taken for one of ours", s)
+		}
+	}
+}
+
+// A reservation made too late, in another pool than the one that nginx turned
+// to, ends with the request.
+func TestLateDecisionInAnotherPool(t *testing.T) {
+	d := newDecider()
+	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	r, out := decider.Request{ID: decider.ParseID([]byte(rid)), Pool: d.Pool("code"), Output: -1}, decider.Decision{}
+	r.Pool.Decide(&r, &out)
+	f.line(logged("", "200", "OK", [5]string{sock + " : 10.0.0.2:8000", "504 : 200", "- : 0.005", "0.000 : 0.000", "0 : 77"}, "77"))
+	if n := status(d, "code").Reservations; n != 0 {
+		t.Errorf("%d reservations are left", n)
+	}
+	// And one in the pool of the server that it shares with another stays there.
+	r = decider.Request{ID: decider.ParseID([]byte(rid)), Pool: d.Pool("code"), Output: -1}
+	r.Pool.Decide(&r, &out)
+	r.Pool.Decide(&r, &out) // the second is shared
+	f.line(logged("pm~code~shared", "200", "OK", [5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.005", "0.000 : 0.000", "0 : 77"}, "77"))
+	if s := replica(d, "code", "shared"); s.Served != 1 || s.InFlight != 0 {
+		t.Errorf("shared: %+v", s)
+	}
+}
+
+const broken = `<187>Nov 20 16:48:19 pm: 2026/11/20 16:48:19 [error] 12#12: *34 upstream prematurely closed connection while reading upstream, client: 127.0.0.1, server: , request: "POST /v1/chat/completions HTTP/1.1", upstream: "http://10.0.0.1:8000/v1/chat/completions", host: "x", referrer: "a, upstream: "http://10.0.0.2:8000/""`
+
+// A stream that breaks off is told by the error log alone.
+func TestBrokenStream(t *testing.T) {
+	ended := func(lines ...string) map[string]uint64 {
+		d := newDecider()
+		f := NewFeed(d, NewServers(d), "", newSet(), silent)
+		for _, l := range lines {
+			f.line([]byte(l))
+		}
+		f.line(logged("pm~llama~r1", "200", "OK", [5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.001", "0.000 : 0.000", "0 : 512"}, ""))
+		return status(d, "llama").Outcomes
+	}
+	if got := ended(broken); got["died"] != 1 {
+		t.Errorf("outcomes %v", got)
+	}
+	if got := ended(strings.Replace(broken, "upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)", 1)); got["died"] != 1 {
+		t.Errorf("reset: outcomes %v", got)
+	}
+	for _, other := range []string{
+		strings.Replace(broken, "*34", "*35", 1), strings.Replace(broken, "12#12", "13#13", 1), strings.Replace(broken, "10.0.0.1", "10.0.0.2", 1),
+		strings.Replace(broken, "while reading upstream", "while connecting to upstream", 1),
+		"[error] ", "[error] 12#12: *34 x", "<187>pm: [error] 1#1: *2 prematurely closed connection while reading upstream, client: x",
+	} {
+		if got := ended(other); got["served"] != 1 {
+			t.Errorf("%s: outcomes %v", other, got)
+		}
+	}
+}
+
+func TestBreaksAreBounded(t *testing.T) {
+	var s breaks
+	now := time.Now()
+	for i := range 1000 {
+		s.add(broke{[]byte("1"), fmt.Append(nil, i), []byte("a")}, now)
+	}
+	if s.n != len(s.ring) || s.take([]byte("1"), []byte("0"), []byte("a"), now) || !s.take([]byte("1"), []byte("999"), []byte("a"), now) {
+		t.Errorf("%d are waited for", s.n)
+	}
+	if s.take([]byte("1"), []byte("998"), []byte("a"), now.Add(time.Hour)) {
+		t.Error("one of an hour ago is taken")
+	}
+}
+
+func FuzzLine(f *testing.F) {
+	f.Add(logged("pm~llama~r1", "200", "OK", [5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358"))
+	f.Add(logged("", "502", "OK", [5]string{" : , :", "-", "-", ", - : ", "0"}, "x"))
+	f.Add([]byte(broken))
+	d := newDecider()
+	feed := NewFeed(d, NewServers(d), "", newSet(), silent)
+	f.Fuzz(func(t *testing.T, b []byte) { feed.line(b) })
+}

@@ -1,0 +1,21 @@
+package nginx
+
+// appendRefusal appends the body of a refused request in OpenAI's form. The
+// reason is safe inside a JSON string; the default stands for a missing one.
+func appendRefusal(b []byte, status int, reason string) []byte {
+	message, kind, param, code := "No replica is available.", "server_error", "null", "service_unavailable"
+	switch status {
+	case 404:
+		message, kind, param, code = "The model does not exist.", "invalid_request_error", `"model"`, "model_not_found"
+	case 429:
+		message, kind, code = "Too many requests.", "rate_limit_error", "rate_limit_exceeded"
+	}
+	if reason != "" {
+		message = reason
+	}
+	b = append(append(b, `{"error":{"message":"`...), message...)
+	b = append(append(b, `","type":"`...), kind...)
+	b = append(append(b, `","param":`...), param...)
+	b = append(append(b, `,"code":"`...), code...)
+	return append(b, `"}}`...)
+}

@@ -1,0 +1,83 @@
+package nginx
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"pointsman/decider"
+	"pointsman/templates"
+)
+
+// Servers translates between the decider's replicas and what nginx calls them:
+// the upstream of a replica that the configuration lists, the address of any
+// other one. It is safe for concurrent use; Refresh keeps it up to date.
+type Servers struct {
+	decider *decider.Decider
+	table   atomic.Pointer[serverTable]
+}
+
+// NewServers returns the table of d's replicas as they are now.
+func NewServers(d *decider.Decider) *Servers {
+	s := &Servers{decider: d}
+	s.Refresh()
+	return s
+}
+
+// serverTable is immutable.
+type serverTable struct {
+	words     map[replicaKey]string // what to answer
+	byWord    map[string]place
+	byAddress map[string][]place // several where pools share a server
+}
+
+type replicaKey struct{ pool, replica string }
+
+// place is a replica, or with replica "" its pool as a whole.
+type place struct {
+	pool    *decider.Pool
+	replica string
+}
+
+// Refresh takes in the replicas as they are now. The owner calls it after a
+// change of the configuration, and every second or so.
+func (s *Servers) Refresh() {
+	t := &serverTable{words: map[replicaKey]string{}, byWord: map[string]place{}, byAddress: map[string][]place{}}
+	for _, p := range s.decider.Pools() {
+		for _, r := range p.Status().Replicas {
+			word := r.Address
+			if r.Listed {
+				all := templates.NginxUpstream(p.Name(), "")
+				t.words[replicaKey{p.Name(), ""}] = all
+				t.byWord[all] = place{p, ""}
+				if !strings.Contains(r.Name, ":") {
+					word = templates.NginxUpstream(p.Name(), r.Name)
+				}
+			}
+			if word == "" {
+				continue // not told yet: nginx has no word for it
+			}
+			t.words[replicaKey{p.Name(), r.Name}] = word
+			t.byWord[word] = place{p, r.Name}
+			t.byAddress[r.Address] = append(t.byAddress[r.Address], place{p, r.Name})
+		}
+	}
+	s.table.Store(t)
+}
+
+// word is what nginx calls the replica, or with replica "" the pool; "" when
+// it does not know it.
+func (t *serverTable) word(pool, replica string) string { return t.words[replicaKey{pool, replica}] }
+
+// at finds the replica at an address, preferably in the pool.
+func (t *serverTable) at(address []byte, pool *decider.Pool) (place, bool) {
+	all := t.byAddress[string(address)]
+	for _, p := range all {
+		if p.pool == pool {
+			return p, true
+		}
+	}
+	if len(all) > 0 {
+		return all[0], true
+	}
+	return place{}, false
+}
