@@ -92,6 +92,9 @@ func (d *Decider) Apply(c Config) {
 			t.models[model] = r
 		}
 	}
+	for _, p := range t.pools {
+		p.setSpills(byName)
+	}
 	t.fallback = byName[c.DefaultPool]
 	d.table.Store(t)
 	for _, p := range old.pools {

@@ -22,6 +22,7 @@ const countedFor = 10 * time.Second
 func (p *Pool) FirstTokens(replica string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer func() { p.freed(p.clock()) }()
 	r := p.byName[replica]
 	if r == nil {
 		return

@@ -89,6 +89,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	case touched:
 		p.refresh()
 	}
+	p.freed(now)
 	return changed
 }
 

@@ -44,12 +44,15 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		return v
 	}
 	if v == nil {
+		p.forgetHeld(id) // the proxy went ahead
 		p.stats.Adopted++
 		v = p.reservations.add(id)
 		v.decided, v.at, v.lease, v.started = nil, now, now+p.config.Lease, false
 		v.tokens, v.input = 0, 0
 		v.request.keep(&Request{ID: id, Pool: p, Output: -1})
+		v.waited, v.start = 0, 0
 		p.book(v, r, now)
+		p.placed(v, 1)
 		return v
 	}
 	if v.replica != r {
@@ -63,9 +66,11 @@ func (p *Pool) Connected(id ID, server []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
+	p.newsAt = now
 	if v := p.settle(p.reservations.find(id), id, server, now); v != nil {
 		p.renew(v, now)
 	}
+	p.freed(now)
 }
 
 // FirstToken tells that the first byte of the answer has come.
@@ -73,6 +78,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
+	p.newsAt = now
 	v := p.settle(p.reservations.find(id), id, server, now)
 	if v == nil || v.started {
 		if v != nil && v.request.Stream && !v.work.told {
@@ -85,6 +91,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	p.measure(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
+	p.freed(now)
 }
 
 // start notes the first byte of v, ttft after the request came.
@@ -93,6 +100,9 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	v.replica.waiting--
 	if v.decided != nil && ttft > 0 { // else it is not known
 		v.replica.ttft.add(ttft, now)
+	}
+	if p.queue != nil {
+		p.queue.served(v)
 	}
 	v.replica.adapters.started(v.request.LoRA)
 	v.pin(p.view.BlockTokens)
@@ -143,7 +153,12 @@ func (p *Pool) Finished(o Outcome) {
 
 func (p *Pool) finished(o Outcome) {
 	now := p.clock()
+	p.newsAt = now
 	p.stats.Outcomes[o.End]++
+	if p.forgetHeld(o.ID) {
+		return
+	}
+	defer p.freed(now)
 	v := p.reservations.find(o.ID)
 	served := p.byName[string(o.Server)]
 	if v == nil || v.decided == nil {
@@ -171,7 +186,7 @@ func (p *Pool) finished(o Outcome) {
 	}
 	if !v.started && (o.TTFT > 0 || o.End == Served) {
 		v.replica.owe(now)
-		p.start(v, o.TTFT, now)
+		p.start(v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.release(v, o, now)
 }
@@ -181,7 +196,7 @@ func (p *Pool) finished(o Outcome) {
 func (p *Pool) finishedIfReserved(o Outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reservations.find(o.ID) == nil {
+	if p.reservations.find(o.ID) == nil && !p.isHeld(o.ID) {
 		return false
 	}
 	p.finished(o)
@@ -194,7 +209,7 @@ func (p *Pool) finishedIfReserved(o Outcome) bool {
 func (p *Pool) finishedOrBuried(o Outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reservations.find(o.ID) == nil {
+	if p.reservations.find(o.ID) == nil && !p.isHeld(o.ID) {
 		p.gone.add(o.ID)
 		return false
 	}

@@ -25,6 +25,8 @@ type PoolConfig struct {
 
 	Filters Filters // what narrows the choice before the policy makes it
 
+	Admission *Admission // who waits and who is refused; nil = all are sent at once
+
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
 }
@@ -72,6 +74,13 @@ type Pool struct {
 	scale  scale         // of tokens
 	told   float64       // share of streamed answers whose first token is told when it comes
 	toldAt time.Duration // when one last was
+
+	admission atomic.Pointer[admission] // nil = none; the same as queue's
+	queue     *queue                    // what waits; nil without an admission
+	spillTo   []*Pool                   // by band, the pool that takes what it has no place for
+	letGo     bool                      // nothing waits any more: the process ends
+	lateness  time.Duration             // of first tokens, as told; 0 = not told
+	newsAt    time.Duration             // when the proxy last told of a request
 
 	reservations reservations
 	gone         tombstones
@@ -175,6 +184,7 @@ func (p *Pool) configure(c PoolConfig) {
 		}
 	}
 	p.setReplicas(keep)
+	p.setAdmission(c.Admission, now)
 }
 
 // setReplicas makes list the membership. The caller holds the lock.
@@ -215,6 +225,13 @@ type Decision struct {
 	Reason    string    // the message for the client; safe inside a JSON string
 	Retry     int       // seconds, for Retry-After; 0 = none
 	Why       string    // one word for logs and records
+
+	// With an admission only:
+	Band    string        // the request's
+	Wait    time.Duration // how long it was held
+	Class   int           // its place in the proxy's queues, lowest first,
+	Offset  int           // and in its class, milliseconds; both only if
+	Ordered bool          // the proxy is to queue
 }
 
 // Decide chooses a replica for r, reserves it and fills d. r.Pool must be set,
@@ -233,7 +250,17 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 		p.stats.ClientGone++
 		return
 	}
+	p.decide(r, d, now)
+}
+
+// decide chooses a replica for r as it comes. The caller holds the lock.
+func (p *Pool) decide(r *Request, d *Decision, now time.Duration) {
 	p.rank(r, now)
+	p.grant(r, d, now)
+}
+
+// grant reserves the first replica of p.order, as rank left it, for r.
+func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
 		d.Why = p.noneOpen()
 		p.stats.Undecided++
@@ -272,6 +299,9 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	v := &p.view
 	v.Now = now
 	v.Candidates = p.candidates(r, now)
+	if p.queue != nil && p.queue.masked {
+		v.Candidates = p.masked(v.Candidates)
+	}
 	p.wide = v.Candidates
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {
@@ -329,6 +359,7 @@ func (p *Pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
+	p.letAllGo(now)
 	for v := p.reservations.oldest(); v != nil; v = p.reservations.oldest() {
 		p.release(v, Outcome{End: Expired}, now)
 	}

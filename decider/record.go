@@ -81,6 +81,8 @@ type Candidate struct {
 	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
+	// Saturated is why nothing that is held is bound to it now.
+	Saturated string `json:"saturated,omitempty"`
 }
 
 // Records returns the last decisions of the pool, the newest first.
@@ -139,6 +141,8 @@ type Explanation struct {
 	Fallbacks  []string    `json:"fallbacks"`
 	Why        string      `json:"why"`
 	Candidates []Candidate `json:"candidates"`
+	// Queue is where the request would stand, nil when requests do not wait.
+	Queue *Place `json:"queue,omitempty"`
 }
 
 // Explain ranks r without reserving anything, and tells every replica's part.
@@ -153,7 +157,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
 		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(seen),
-		Fallbacks: []string{},
+		Fallbacks: []string{}, Queue: p.placeOf(r, now),
 	}
 	rank := map[string]int{}
 	for k, i := range p.order[:min(len(p.order), recordedPicks)] {
@@ -183,6 +187,9 @@ func (p *Pool) Explain(r *Request) Explanation {
 			// It might be chosen, but for a filter.
 		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
 			cand.Excluded = "slow start"
+		}
+		if p.queue != nil && p.queue.Hold {
+			cand.Saturated = p.saturation(rep, now)
 		}
 		x.Candidates = append(x.Candidates, cand)
 	}

@@ -38,6 +38,9 @@ type Replica struct {
 	told        toldCounts
 	prefill     prefillQueue
 
+	kneeFound int           // requests that it ran when it was slow to begin another; 0 = never
+	kneeAt    time.Duration // when
+
 	failures  int           // consecutive ones
 	coolUntil time.Duration // not chosen before, unless nothing else is left
 

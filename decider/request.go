@@ -1,6 +1,8 @@
 package decider
 
 import (
+	"time"
+
 	"pointsman/prompt"
 	"pointsman/session"
 )
@@ -35,8 +37,15 @@ type Request struct {
 	Cut        bool // not all of the body was seen
 	Exclude    string
 
-	text  int          // bytes of prompt text
-	exact int          // prompt tokens besides
+	text  int // bytes of prompt text
+	exact int // prompt tokens besides
+	// With an admission only:
+	Band     int           // place of its band
+	Tenant   uint64        // hash of who sends it; 0 = not known
+	Deadline time.Duration // of its first token, by the pool's clock; 0 = none
+	Bytes    int           // of its body
+
+	fixed bool         // the proxy has chosen the pool
 	body  *prompt.Body // scratch of Read
 }
 
@@ -80,6 +89,9 @@ func (d *Decider) Read(r *Request, in Input, out *Decision) bool {
 		return false
 	}
 	r.Input = int(float64(r.text)/r.Pool.BytesPerToken()) + r.exact
+	if a := r.Pool.admission.Load(); a != nil {
+		a.classify(r, &in, d.clock())
+	}
 	if p := r.Pool; p.usesPrefix.Load() {
 		r.Blocks = b.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), b.CacheSalt), BlockBytes)
 	}
@@ -103,7 +115,7 @@ func (d *Decider) find(t *table, r *Request, in Input, out *Decision) bool {
 	}
 	if p := t.poolNamed(in.Pool); p != nil {
 		// The proxy chose the pool: the model serves for records alone.
-		r.Pool = p
+		r.Pool, r.fixed = p, true
 		if rt := t.models[string(model)]; rt != nil {
 			r.Model, r.LoRA = rt.name, rt.lora
 		}

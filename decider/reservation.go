@@ -15,9 +15,11 @@ type reservation struct {
 	input      int  // of these, prompt
 	started    bool // the first byte has come
 	work       work
-	image      *image // holds the request's blocks; nil = none does
-	pinned     bool   // they are pinned there
-	loose      int    // blocks pinned besides
+	waited     time.Duration // it was held so long before it was decided
+	start      float64       // its tenant's start tag, where the proxy queues
+	image      *image        // holds the request's blocks; nil = none does
+	pinned     bool          // they are pinned there
+	loose      int           // blocks pinned besides
 	request    Request
 	next, prev int32
 }
@@ -111,10 +113,12 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 	v.at = now
 	v.lease = now + p.config.Lease
 	v.started = false
+	v.waited, v.start = 0, 0
 	v.tokens = r.Input + max(r.Output, 0)
 	v.input = r.Input
 	v.request.keep(r)
 	p.book(v, replica, now)
+	p.placed(v, 1)
 }
 
 // keep copies what a Policy may want to know of a request later on.
@@ -171,6 +175,10 @@ func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 	p.heard(v, o)
 	p.unbook(v, now)
+	if q := p.queue; q != nil {
+		p.placed(v, -1)
+		q.ended.add(1, now)
+	}
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.Finished(&v.request, v.replica.index, o)
 	}
@@ -186,4 +194,5 @@ func (p *Pool) sweep() {
 		p.stats.Expired++
 		p.release(v, Outcome{End: Expired}, now)
 	}
+	p.freed(now)
 }

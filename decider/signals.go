@@ -39,6 +39,7 @@ func (p *Pool) Signal(replica string, s Signals) {
 		r.cacheTokens = s.CacheTokens
 		p.resizeMirror()
 	}
+	p.freed(s.At)
 }
 
 // Member is a replica's name and where it is.

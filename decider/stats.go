@@ -31,6 +31,7 @@ type PoolStats struct {
 	Expired           uint64       // reservations ended by their lease
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
+	PolicyPanics      uint64              // recovered while binding requests that were held
 	Narrowed          [filterKinds]uint64 // decisions whose choice a filter narrowed
 	InputTokens       uint64              // prompt tokens of the decided, estimated
 	CachedTokens      uint64              // of these, believed cached on the replica chosen
@@ -79,7 +80,9 @@ type PoolStatus struct {
 	PromptTokens uint64            `json:"prompt_tokens"`
 	CachedTokens uint64            `json:"cached_tokens"`
 	Outcomes     map[string]uint64 `json:"outcomes"`
-	Stats        PoolStats         `json:"-"`
+	// Admission is the queue, nil when requests do not wait.
+	Admission *AdmissionStatus `json:"admission,omitempty"`
+	Stats     PoolStats        `json:"-"`
 	// PolicyStats are the counters of the pool's filters, and the policy's own
 	// where it keeps any.
 	PolicyStats []Counter `json:"-"`
@@ -111,8 +114,9 @@ func (p *Pool) Status() PoolStatus {
 		Decisions:     p.stats.Decisions,
 		FellOpen:      p.stats.Adopted + p.stats.Unreserved,
 		BytesPerToken: p.BytesPerToken(), PromptTokens: p.stats.InputTokens, CachedTokens: p.stats.CachedTokens,
-		Outcomes: map[string]uint64{},
-		Stats:    p.stats,
+		Outcomes:  map[string]uint64{},
+		Stats:     p.stats,
+		Admission: p.admissionStatus(now),
 	}
 	for end, n := range p.stats.Outcomes {
 		s.Outcomes[End(end).String()] = n

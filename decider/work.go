@@ -66,6 +66,8 @@ type work struct {
 	uncached      int     // prompt tokens that are
 	tokens        float64 // its own work
 	backlog       float64 // work until its first token, as it was sent
+	long          bool    // it counts in prefillQueue.bands,
+	band          int     // there
 	told          bool    // its first token was told when it came, not with the end
 	measured      bool    // the time of its first token has been learned from
 }
@@ -80,6 +82,7 @@ type prefillQueue struct {
 	n           int
 	uncached    int           // prompt tokens of all in the queue
 	work        float64       // of all in the queue
+	bands       [maxBands]int // of these, long prompts by their bands
 	since       time.Duration // when the first one was begun
 	measured    time.Duration // since when done is counted
 	done        float64       // work that has left the queue since measured
@@ -110,6 +113,10 @@ func (p *Pool) enqueue(v *reservation, now time.Duration) {
 	}
 	uncached := v.input - p.cached(v)
 	v.work = work{queued: true, ahead: q.last, uncached: uncached, tokens: prefillWork(uncached, v.input)}
+	if v.work.long = v.work.tokens > roomTokens; v.work.long {
+		v.work.band = min(v.request.Band, maxBands-1)
+		q.bands[v.work.band]++
+	}
 	q.last = i
 	q.n++
 	q.uncached += uncached
@@ -144,6 +151,9 @@ func (p *Pool) dequeue(v *reservation, now time.Duration) {
 		p.reservations.at(w.behind).work.ahead = w.ahead
 	}
 	w.queued = false
+	if w.long {
+		q.bands[w.band]--
+	}
 	q.n--
 	q.uncached -= w.uncached
 	q.work -= w.tokens
@@ -231,7 +241,7 @@ func (p *Pool) heard(v *reservation, o Outcome) {
 		return
 	}
 	p.told -= p.told / 4
-	if o.TTFT > 0 && !v.work.measured {
-		p.learn(v.replica, v.work.backlog, o.TTFT.Seconds())
+	if o.TTFT > v.waited && !v.work.measured {
+		p.learn(v.replica, v.work.backlog, (o.TTFT - v.waited).Seconds())
 	}
 }
