@@ -43,6 +43,10 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	for _, c := range p.PolicyStats {
 		metrics.WriteCounterUint64(w, "pointsman_"+withPool(c.Name, p.Name), c.Value)
 	}
+	if p.Admission != nil {
+		count("policy_panics_total", p.Stats.PolicyPanics)
+		writeAdmission(w, p.Name, p.Admission)
+	}
 	for _, r := range p.Replicas {
 		labels := fmt.Sprintf("{pool=%q,replica=%q}", p.Name, r.Name)
 		gauge := func(name string, v int) {
@@ -69,6 +73,43 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 		metrics.WriteCounterUint64(w, "pointsman_replica_served_total"+labels, r.Served)
 		metrics.WriteCounterUint64(w, "pointsman_replica_failed_total"+labels, r.Failed)
 	}
+}
+
+// writeAdmission writes what waits, by band and class of tenants; both are
+// names in the configuration.
+func writeAdmission(w io.Writer, pool string, a *decider.AdmissionStatus) {
+	for _, b := range a.Bands {
+		band := fmt.Sprintf("{pool=%q,band=%q}", pool, b.Name)
+		metrics.WriteGaugeUint64(w, "pointsman_queued"+band, uint64(b.Queued))
+		metrics.WriteGaugeUint64(w, "pointsman_queued_bytes"+band, uint64(b.Bytes))
+		metrics.WriteGaugeUint64(w, "pointsman_queued_tokens"+band, uint64(b.Tokens))
+		for class, c := range b.Counts {
+			labels := fmt.Sprintf("pool=%q,band=%q,tenants=%q", pool, b.Name, class)
+			count := func(name string, v uint64) {
+				metrics.WriteCounterUint64(w, "pointsman_"+name+"{"+labels+"}", v)
+			}
+			count("held_total", c.Held)
+			count("admitted_total", c.Bound)
+			count("spilled_total", c.Spilled)
+			count("client_gone_while_held_total", c.Gone)
+			for why, n := range c.Shed {
+				metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_shed_total{%s,reason=%q}", labels, why), n)
+			}
+			sum := uint64(0)
+			for i, n := range c.Waits {
+				sum += n
+				le := "+Inf"
+				if bounds := decider.WaitBounds(); i < len(bounds) {
+					le = fmt.Sprint(bounds[i])
+				}
+				metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_wait_seconds_bucket{%s,le=%q}", labels, le), sum)
+			}
+			metrics.WriteCounterFloat64(w, "pointsman_wait_seconds_sum{"+labels+"}", c.WaitSeconds)
+			count("wait_seconds_count", sum)
+		}
+	}
+	metrics.WriteGaugeUint64(w, fmt.Sprintf("pointsman_saturated_replicas{pool=%q}", pool), uint64(a.Saturated))
+	metrics.WriteGaugeFloat64(w, fmt.Sprintf("pointsman_expected_wait_seconds{pool=%q}", pool), a.Wait)
 }
 
 // withPool adds the pool's label to a metric's name, which may have others.

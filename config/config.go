@@ -147,6 +147,8 @@ type Pool struct {
 	// SlowStart is how long a new replica's share grows to its full size.
 	SlowStart time.Duration `yaml:"slow_start"`
 
+	Admission Admission `yaml:"admission"`
+
 	// The filters that narrow the choice before the policy makes it.
 	StickySessions bool `yaml:"sticky_sessions"` // to the session's last replica
 	LoRAAffinity   bool `yaml:"lora_affinity"`   // to replicas that have the adapter

@@ -54,6 +54,7 @@ func (v *validator) all(checks Checks) {
 	for _, p := range v.config.Ordered() {
 		v.pool(p)
 		v.policy(p, checks)
+		v.admission(p)
 	}
 	v.names()
 }
@@ -115,7 +116,7 @@ func (v *validator) nginx() {
 	if _, err := parseHostPort(n.Bind); err != nil {
 		v.refuse("nginx.bind", "%s; %v, or :8080", quote(n.Bind), err)
 	}
-	within(v, "nginx.processing_timeout", n.ProcessingTimeout, time.Millisecond, time.Minute)
+	within(v, "nginx.processing_timeout", n.ProcessingTimeout, time.Millisecond, time.Hour)
 	within(v, "nginx.body_buffer", n.BodyBuffer, 16<<10, 64<<20)
 }
 
@@ -179,7 +180,7 @@ func (v *validator) haproxy() {
 	}
 	within(v, "haproxy.bufsize", h.Bufsize, 16<<10, 4<<20)
 	within(v, "haproxy.poll", h.Poll, 10*time.Millisecond, time.Minute)
-	within(v, "haproxy.processing_timeout", h.ProcessingTimeout, time.Millisecond, time.Minute)
+	within(v, "haproxy.processing_timeout", h.ProcessingTimeout, time.Millisecond, time.Hour)
 }
 
 // everywhere recognises *:port, which only HAProxy understands.

@@ -134,13 +134,14 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 	if v := p.reservations.find(id); v != nil {
 		p.release(v, Outcome{ID: id, End: end}, now)
 	}
+	p.freed(now)
 }
 
-// Holds reports whether the request has a reservation here.
+// Holds reports whether the request has a reservation here, or waits for one.
 func (p *Pool) Holds(id ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reservations.find(id) != nil
+	return p.reservations.find(id) != nil || p.isHeld(id)
 }
 
 // Finished tells how the request ended. The reservation is settled against

@@ -29,7 +29,7 @@ func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
 	return &Agent{
 		decider: d,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
-		scratch: sync.Pool{New: func() any { return new(scratch) }},
+		scratch: sync.Pool{New: func() any { return &scratch{bound: make(chan struct{}, 1)} }},
 	}
 }
 
@@ -37,14 +37,24 @@ func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
 type scratch struct {
 	request  decider.Request
 	decision decider.Decision
+	bound    chan struct{}
 }
+
+// Bound implements decider.Waiter.
+func (s *scratch) Bound() { s.bound <- struct{}{} }
 
 // Handle is the spoa.Handler of the message that asks for a decision.
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
 	s := a.scratch.Get().(*scratch)
 	if a.decider.Read(&s.request, input(m), &s.decision) {
-		s.request.Pool.Decide(&s.request, &s.decision)
+		if s.request.Pool.Submit(&s.request, &s.decision, s) {
+			a.latency.Update(time.Since(start).Seconds())
+			<-s.bound // held: the time until then is no cost of ours
+			answer(w, &s.request, &s.decision)
+			a.scratch.Put(s)
+			return
+		}
 	}
 	answer(w, &s.request, &s.decision)
 	a.scratch.Put(s)
@@ -82,6 +92,10 @@ func answer(w *spoa.Reply, r *decider.Request, d *decider.Decision) {
 		}
 	}
 	set("why", d.Why)
+	if d.Band != "" {
+		w.SetString("band", d.Band)
+		w.SetInt("wait", d.Wait.Milliseconds())
+	}
 	if d.Status != 0 {
 		w.SetInt("status", int64(d.Status))
 		w.SetString("reason", d.Reason)
@@ -94,7 +108,11 @@ func answer(w *spoa.Reply, r *decider.Request, d *decider.Decision) {
 	set("server", d.Server)
 	set("fallback1", d.Fallbacks[0])
 	set("fallback2", d.Fallbacks[1])
-	if r.Priority != 0 {
+	switch {
+	case d.Ordered:
+		w.SetInt("prio", int64(d.Class))
+		w.SetInt("offset", int64(d.Offset))
+	case r.Priority != 0:
 		// HAProxy's classes reach from -2047 to 2047, the lowest first, as
 		// vLLM's priorities do.
 		w.SetInt("prio", int64(max(-2047, min(2047, r.Priority))))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -198,6 +199,9 @@ func (f *Feed) line(text []byte) {
 		p.Connected(decider.ParseID(l.rid), l.server)
 	case l.event == first:
 		p.FirstToken(decider.ParseID(l.rid), l.server)
+		if l.tFirst > 0 {
+			p.Delayed(time.Since(time.UnixMicro(l.tFirst)))
+		}
 	}
 }
 

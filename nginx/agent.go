@@ -76,7 +76,7 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		panics:  set.NewCounter("pointsman_nginx_panics_total"),
 		second:  set.NewCounter("pointsman_nginx_second_questions_total"),
 		clipped: set.NewCounter("pointsman_nginx_clipped_bodies_total"),
-		scratch: sync.Pool{New: func() any { return new(scratch) }},
+		scratch: sync.Pool{New: func() any { return &scratch{bound: make(chan struct{}, 1)} }},
 	}
 	a.options.Store(&o)
 	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.open.Load()) })
@@ -118,7 +118,11 @@ type scratch struct {
 	tail     []byte // twice tailSize
 	text     []byte
 	borrowed int64 // of Agent.memory
+	bound    chan struct{}
 }
+
+// Bound implements decider.Waiter.
+func (s *scratch) Bound() { s.bound <- struct{}{} }
 
 // handle answers one question.
 func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
@@ -153,7 +157,12 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	if a.decider.Read(&s.request, in, &s.decision) {
-		s.request.Pool.Decide(&s.request, &s.decision)
+		if s.request.Pool.Submit(&s.request, &s.decision, s) {
+			a.latency.Update(time.Since(start).Seconds())
+			<-s.bound // held: the time until then is no cost of ours
+			a.answer(ctx, s)
+			return
+		}
 	}
 	a.answer(ctx, s)
 	a.latency.Update(time.Since(start).Seconds())

@@ -61,6 +61,10 @@ type HAProxy struct {
 	// ServerTimeout is how long a replica may be silent. Default 600 s.
 	ServerTimeout time.Duration
 
+	// Waiting is how many requests may wait for a replica, in the agent or in
+	// the proxy, beyond those that run.
+	Waiting int
+
 	// Pools become HAProxy backends of the same names.
 	Pools []Pool
 
@@ -81,6 +85,14 @@ type Pool struct {
 	// servers are added at run time, and attaching leaves the servers in the
 	// user's own backend of the pool's name.
 	Replicas []Replica
+
+	// QueueTimeout is the longest that a request may wait in HAProxy's queues.
+	// Default 60 s.
+	QueueTimeout time.Duration
+
+	// TellAdmission sends clients the band of their request and how long it was
+	// held, in the headers X-Pointsman-Band and X-Pointsman-Wait-Ms.
+	TellAdmission bool
 
 	// HealthPath is what HAProxy asks of each replica every 2 s. Default
 	// "/health"; "none" turns the checks off.
@@ -334,6 +346,14 @@ func (r Replica) Named() bool {
 	host, _, _ := net.SplitHostPort(r.Address)
 	_, err := netip.ParseAddr(host)
 	return err != nil
+}
+
+// Queue is the longest that a request of the pool waits in HAProxy's queues.
+func (p Pool) Queue() time.Duration {
+	if p.QueueTimeout == 0 {
+		return time.Minute
+	}
+	return p.QueueTimeout
 }
 
 // Health is the path of the pool's health check, empty for none.

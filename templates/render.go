@@ -130,6 +130,9 @@ func (v *view) Asked() string {
 	return "METH_POST pm_llm"
 }
 
+// MaxConn is how many connections the new HAProxy takes.
+func (v *view) MaxConn() int { return 4000 + v.Waiting }
+
 // Half is how much of a body goes as its head, and as its tail, with large
 // buffers.
 func (v *view) Half() int { return v.MaxBody / 2 }

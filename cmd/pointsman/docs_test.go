@@ -121,7 +121,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 				c, err := config.Parse(f, m[1], nil, docChecks)
 				if err != nil {
 					t.Errorf("%s:\n%s\n%v", f, m[1], err)
-				} else if _, err := deciderConfig(c); err != nil {
+				} else if _, err := deciderConfig(c, time.Time{}); err != nil {
 					t.Errorf("%s: %v", f, err)
 				}
 			}
@@ -178,7 +178,7 @@ func exposed(t *testing.T) map[string]bool {
 		if name == "expression" {
 			options = ", formula: in_flight"
 		}
-		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, replicas: {%[1]s: {address: '127.0.0.1:1'}}}\n", name, options)
+		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, admission: {wait: agent}, replicas: {%[1]s: {address: '127.0.0.1:1'}}}\n", name, options)
 	}
 	conf, err := config.Parse("test", []byte(b.String()), nil, docChecks)
 	if err != nil {

@@ -117,9 +117,16 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 	} else {
 		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
 	}
+	if q := x.Queue; q != nil {
+		deadline := ""
+		if q.Deadline > 0 {
+			deadline = fmt.Sprintf(", deadline in %.1fs", q.Deadline)
+		}
+		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
+	}
 	terms := termNames(x.Candidates)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT"}, append(terms, "EXCLUDED")...), "\t"))
+	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
 	slices.SortStableFunc(x.Candidates, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
 	for _, c := range x.Candidates {
 		rank := "-"
@@ -134,7 +141,7 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 			}
 			row = append(row, cell)
 		}
-		fmt.Fprintln(t, strings.Join(append(row, c.Excluded), "\t"))
+		fmt.Fprintln(t, strings.Join(append(row, c.Excluded, c.Saturated), "\t"))
 	}
 	t.Flush()
 }

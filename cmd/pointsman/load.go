@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"pointsman/config"
 	"pointsman/decider"
@@ -23,8 +24,9 @@ func load(path string) (*config.Config, error) {
 	})
 }
 
-// deciderConfig turns the file's configuration into the decider's.
-func deciderConfig(c *config.Config) (decider.Config, error) {
+// deciderConfig turns the file's configuration into the decider's. epoch is
+// when the decider's clock was 0.
+func deciderConfig(c *config.Config, epoch time.Time) (decider.Config, error) {
 	dc := decider.Config{
 		DefaultPool: c.DefaultPool,
 		Session:     session.NewHeaders(c.Session.Headers),
@@ -43,12 +45,17 @@ func deciderConfig(c *config.Config) (decider.Config, error) {
 		if err != nil {
 			return dc, err
 		}
+		a, err := admissionOf(c, p)
+		if err != nil {
+			return dc, err
+		}
 		pc := decider.PoolConfig{
 			Name: p.Name, Models: p.Models, LoRA: p.LoRA,
 			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
 			Discover:    len(p.Replicas) == 0 && sourceOf(p) == (discover.Source{}),
 			CacheTokens: p.CacheTokens,
 			Limit:       p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
+			Admission: deciderAdmission(a, epoch),
 			Filters: decider.Filters{
 				Sticky: p.StickySessions, LoRA: p.LoRAAffinity, Locality: p.Locality,
 				Spill: p.Spill, LoRASlots: p.LoRASlots, Node: c.Agent.Node, Zone: c.Agent.Zone,

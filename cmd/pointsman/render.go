@@ -79,10 +79,16 @@ func haproxyOptions(c *config.Config, version string) (templates.HAProxy, error)
 	if o.Version, err = haproxyVersion(version); err != nil {
 		return o, err
 	}
+	asked := *c
+	asked.HAProxy.Version = o.Version.String()
+	c = &asked
+	if o.ProcessingTimeout, err = processingTimeout(c, "haproxy.processing_timeout", c.HAProxy.ProcessingTimeout); err != nil {
+		return o, err
+	}
 	for _, p := range c.Ordered() {
 		o.Pools = append(o.Pools, templatePool(p))
 	}
-	return o, nil
+	return o, queueOptions(c, &o)
 }
 
 func templatePool(p *config.Pool) templates.Pool {

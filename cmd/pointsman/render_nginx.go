@@ -52,6 +52,10 @@ func nginxOptions(c *config.Config) (templates.Nginx, error) {
 	if o.FeedAddress == "" {
 		return o, errors.New("listen.feed is off: nginx tells there how requests ended")
 	}
+	var err error
+	if o.ProcessingTimeout, err = processingTimeout(c, "nginx.processing_timeout", c.Nginx.ProcessingTimeout); err != nil {
+		return o, err
+	}
 	for _, p := range c.Ordered() {
 		tp := templatePool(p)
 		if sourceOf(p) != (discover.Source{}) {

@@ -88,6 +88,7 @@ type agent struct {
 	found   chan found
 	known   map[string]found // by pool
 	admin   *admin.Server
+	epoch   time.Time // when the decider's clock was 0
 	failed  chan error
 }
 
@@ -95,7 +96,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	epoch := time.Now()
 	set := metrics.NewSet()
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
-	dc, err := deciderConfig(conf)
+	dc, err := deciderConfig(conf, epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +108,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 		feed:    haproxy.NewFeed(d, set, log),
 		engines: engine.NewWatch(d, set, log),
 		admin:   admin.New(d, set, version),
+		epoch:   epoch,
 		failed:  make(chan error, 8),
 	}
 	if conf.Listen.Nginx != "" {
@@ -233,10 +235,19 @@ func (a *agent) tick(ctx context.Context) {
 	}
 	t := time.NewTicker(pause)
 	defer t.Stop()
+	release := time.NewTimer(releaseEvery)
+	defer release.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-release.C:
+			next := pause // a reload may begin to hold
+			if a.decider.Holds() {
+				a.decider.Release()
+				next = releaseEvery
+			}
+			release.Reset(next)
 		case <-t.C:
 			a.decider.Sweep()
 			a.feed.Recover(time.Now())
@@ -289,6 +300,7 @@ func (a *agent) stop() {
 	for _, stop := range a.watch {
 		stop()
 	}
+	a.decider.Drain() // what is held is answered now
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := a.spoe.Shutdown(ctx); err != nil {

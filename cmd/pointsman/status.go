@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/bytedance/sonic"
 
 	"pointsman/admin"
+	"pointsman/decider"
 	"pointsman/engine"
 )
 
@@ -137,8 +140,31 @@ func printStatus(w io.Writer, s *admin.Status) {
 				r.Name, r.Address, state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
 		}
 		t.Flush()
+		if p.Admission != nil {
+			printQueue(w, p.Admission)
+		}
 		if len(p.Replicas) == 0 {
 			fmt.Fprintln(w, "  no replicas: none in the configuration, and none found at the proxy yet")
 		}
 	}
+}
+
+// printQueue prints the bands of a pool.
+func printQueue(w io.Writer, a *decider.AdmissionStatus) {
+	where := "the agent"
+	if !a.Hold {
+		where = "the proxy"
+	}
+	fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tgone\t")
+	for _, b := range a.Bands {
+		for _, class := range slices.Sorted(maps.Keys(b.Counts)) {
+			c := b.Counts[class]
+			mean := c.WaitSeconds / float64(max(c.Bound, 1))
+			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%.1fs\t%d\t%d\t%.2fs\t%d\t%d\t%d\t%d\t\n", b.Name, class, b.Queued, b.Tokens, b.Oldest,
+				c.Held, c.Bound, mean, c.Shed["queue_full"], c.Shed["waited_too_long"], c.Shed["deadline"], c.Gone)
+		}
+	}
+	t.Flush()
 }

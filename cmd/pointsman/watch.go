@@ -88,7 +88,7 @@ func (a *agent) take(f found) {
 // deciderConfig is the decider's configuration with the replicas that were
 // found.
 func (a *agent) deciderConfig(c *config.Config) (decider.Config, error) {
-	dc, err := deciderConfig(c)
+	dc, err := deciderConfig(c, a.epoch)
 	for i := range dc.Pools {
 		p := &dc.Pools[i]
 		if f, ok := a.known[p.Name]; ok && f.source == sourceOf(c.Pools[p.Name]) {
