@@ -8,7 +8,7 @@ package decider
 // one when requests have no prompts, or all cost the same. Weights do not count:
 // how fast a replica is shows by itself.
 //
-//	cost = queue + own + 2n/(1+h/N) · duplicate + 0.02 · in flight + pressure
+//	cost = queue + own + (2+4n)/(1+3h/N) · duplicate + 0.02 · in flight + pressure
 //
 // in tokens, over the learned prefill speed of the replica, with n the requests
 // before their first token per replica, h the heat of the first block that the
@@ -16,11 +16,11 @@ package decider
 type LeastWork struct{}
 
 // What the terms weigh in early binding, that is, when a request is sent at
-// once; found by simulating 175 combinations of trace, number of replicas,
-// cache size and load.
+// once; docs/decisions/0004-least-work.md tells how they were found.
 const (
-	workCopy     = 2.0  // of a token cached elsewhere, per request queued on a replica
-	workHeat     = 1.0  // of a request for it in the last minute, per replica
+	workRoom     = 2.0  // of a token cached elsewhere: a copy takes another one's room
+	workCopy     = 4.0  // of the same, per request queued on a replica
+	workHeat     = 3.0  // of a request for it in the last minute, per replica
 	workInFlight = 0.02 // of an input token in flight: it slows the others' decoding
 	workMemory   = 0.95 // of the cache may be in use before more is pressed out
 )
@@ -41,18 +41,20 @@ func (LeastWork) Rank(r *Request, v *View, dst []int) []int {
 		queued += v.Queued(i)
 	}
 	n := float64(len(v.Candidates))
-	dearness := workCopy * float64(queued) / n
+	dearness := workRoom + workCopy*float64(queued)/n
 	best := v.BestCached()
 	mine := r.Input + max(r.Output, 0)
 	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
 		i := v.Candidates[c]
 		queue, own, speed := v.Queue(i), v.Work(i), v.Speed(i)
 		duplicate := 0.0
-		if lacks := best - v.Cached(i); lacks > 0 && dearness > 0 {
+		if lacks := best - v.Cached(i); lacks > 0 {
 			duplicate = dearness / (1 + workHeat*v.Heat(i)/n) * float64(lacks)
 		}
 		inFlight := workInFlight * float64(replica.InputTokens())
-		pressure := max(0, float64(replica.Tokens()+mine)-workMemory*float64(replica.CacheTokens()))
+		// What requests share takes room once; their output is still to come.
+		held := (v.InUse(i)-v.Shared(i))*v.BlockTokens + replica.Tokens() - replica.InputTokens()
+		pressure := max(0, float64(held+mine)-workMemory*float64(replica.CacheTokens()))
 		cost := (queue + own + duplicate + inFlight + pressure) / speed
 		for t, x := range [...]float64{queue, own, duplicate, inFlight, pressure, speed, cost} {
 			v.SetTerm(c, t, x)
