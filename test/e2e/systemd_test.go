@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"pointsman/test/proxies"
+)
+
+// notifications is the socket on which systemd hears of a service.
+type notifications struct {
+	conn *net.UnixConn
+	mu   sync.Mutex
+	all  []string
+}
+
+func listenNotify(t *testing.T, path string) *notifications {
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &notifications{conn: conn}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			k, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			n.all = append(n.all, strings.Split(string(buf[:k]), "\n")...)
+			n.mu.Unlock()
+		}
+	}()
+	return n
+}
+
+// count is how often the service has said state.
+func (n *notifications) count(state string) (times int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.all {
+		if s == state {
+			times++
+		}
+	}
+	return times
+}
+
+// The agent takes the sockets that systemd hands over, by their names, and
+// tells it when it is ready, alive, reloading and stopping. The socket unit has
+// two sockets of one name.
+func TestSystemd(t *testing.T) {
+	activate, err := exec.LookPath("systemd-socket-activate")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	notify := listenNotify(t, filepath.Join(dir, "notify.sock"))
+	first, second := filepath.Join(dir, "spoe.sock"), filepath.Join(dir, "chroot-spoe.sock")
+	admin := fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t))
+	config := filepath.Join(dir, "pointsman.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The address of the file is not listened on: the sockets stand for it.
+	listen := fmt.Sprintf("listen: {spoe: \"unix://%s/unused.sock\", feed: off, admin: %q}\n", dir, admin)
+	pool := "pools: {llama: {replicas: {r1: {address: \"127.0.0.1:1\"}}}}\n"
+	write(listen + pool)
+
+	a := newAgent(t, config, admin)
+	cmd := exec.Command(activate, "-l", first, "-l", second, "--fdname=spoe:spoe",
+		"-E", "NOTIFY_SOCKET="+filepath.Join(dir, "notify.sock"), "-E", "WATCHDOG_USEC=600000",
+		binary, "serve", "--config", config)
+	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.cmd, a.ended = cmd, make(chan struct{})
+	go func() { cmd.Wait(); close(a.ended) }()
+
+	said := func(state string, times int) {
+		t.Helper()
+		eventually(t, 10*time.Second, "systemd hears "+state, func() (bool, string) {
+			n := notify.count(state)
+			return n >= times, fmt.Sprintf("%d of %d times", n, times)
+		})
+	}
+	// The first connection starts the agent; both sockets are served.
+	for _, path := range []string{first, second} {
+		eventually(t, 10*time.Second, path+" is served", func() (bool, string) {
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				return false, err.Error()
+			}
+			defer c.Close()
+			// A frame that is too short to be one: the agent closes.
+			c.SetDeadline(time.Now().Add(5 * time.Second))
+			c.Write([]byte{0, 0, 0, 1, 0})
+			_, err = c.Read(make([]byte, 64))
+			return err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset"), fmt.Sprint(err)
+		})
+	}
+	said("READY=1", 1)
+	said("WATCHDOG=1", 2)
+	if _, err := os.Stat(filepath.Join(dir, "unused.sock")); err == nil {
+		t.Error("the agent listens where the file says although it was handed sockets")
+	}
+
+	// A reload applies the file, or refuses it by name and keeps the old one.
+	a.signal(syscall.SIGHUP)
+	said("RELOADING=1", 1)
+	said("READY=1", 2)
+	for _, bad := range []struct{ text, say string }{
+		{listen + "pools: {llama: {policy: p2, replicas: {r1: {address: \"127.0.0.1:1\"}}}}\n", "pools[llama].policy"},
+		{strings.Replace(listen, "feed: off", "feed: \"127.0.0.1:1\"", 1) + pool, "listen.feed"},
+	} {
+		write(bad.text)
+		a.signal(syscall.SIGHUP)
+		eventually(t, 10*time.Second, "the reload is refused", func() (bool, string) {
+			text := a.log.String()
+			return strings.Contains(text, "reload refused") && strings.Contains(text, bad.say), text
+		})
+	}
+	if p := a.pool("llama"); len(p.Replicas) != 1 {
+		t.Errorf("after refused reloads the pool is %+v", p)
+	}
+	write(listen + "pools: {llama: {replicas: {r1: {address: \"127.0.0.1:1\"}, r2: {address: \"127.0.0.1:2\"}}}}\n")
+	a.signal(syscall.SIGHUP)
+	eventually(t, 10*time.Second, "the new replica is known", func() (bool, string) {
+		p := a.pool("llama")
+		return len(p.Replicas) == 2, fmt.Sprint(len(p.Replicas))
+	})
+
+	a.signal(syscall.SIGTERM)
+	said("STOPPING=1", 1)
+	<-a.ended
+	a.cmd = nil
+	// systemd owns the sockets: a stopped agent leaves them to it.
+	if _, err := os.Stat(first); err != nil {
+		t.Errorf("the agent removed the socket of systemd: %v", err)
+	}
+}
