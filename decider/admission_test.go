@@ -556,8 +556,8 @@ func TestAdmissionInTheProxy(t *testing.T) {
 	if c := submit(p); c.d.Status != 0 || c.d.Class != 0 {
 		t.Errorf("band a: %+v", c.d)
 	}
-	clock.now = 10 * time.Second
-	for _, c := range sent[:2] {
+	for i, c := range sent[:2] {
+		clock.now = 10 * time.Second * time.Duration(i+1) / 2
 		finish(p, c)
 	}
 	if c := submit(p, inBand(1), ofTenant(2)); c.d.Status != 0 {

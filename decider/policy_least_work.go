@@ -36,20 +36,30 @@ func (LeastWork) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
 func (LeastWork) Rank(r *Request, v *View, dst []int) []int {
-	queued := 0
-	for _, i := range v.Candidates {
-		queued += v.Queued(i)
-	}
 	n := float64(len(v.Candidates))
-	dearness := workRoom + workCopy*float64(queued)/n
+	return v.leastWork(r, dst, workRoom+workCopy*float64(v.queued())/n, workHeat/n, v.Work)
+}
+
+// queued is the number of requests before their first token on all candidates.
+func (v *View) queued() (n int) {
+	for _, i := range v.Candidates {
+		n += v.Queued(i)
+	}
+	return n
+}
+
+// leastWork ranks by least work, of which work tells a replica's own part. A
+// token cached elsewhere costs dearness, less by heat times how often it is
+// asked for.
+func (v *View) leastWork(r *Request, dst []int, dearness, heat float64, work func(i int) float64) []int {
 	best := v.BestCached()
 	mine := r.Input + max(r.Output, 0)
 	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
 		i := v.Candidates[c]
-		queue, own, speed := v.Queue(i), v.Work(i), v.Speed(i)
+		queue, own, speed := v.Queue(i), work(i), v.Speed(i)
 		duplicate := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
-			duplicate = dearness / (1 + workHeat*v.Heat(i)/n) * float64(lacks)
+			duplicate = dearness / (1 + heat*v.Heat(i)) * float64(lacks)
 		}
 		inFlight := workInFlight * float64(replica.InputTokens())
 		// What requests share takes room once; their output is still to come.

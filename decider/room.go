@@ -5,7 +5,7 @@ import "time"
 const (
 	// roomTokens is the prefill work that a replica may have before it when it
 	// is given more: as little as keeps it busy until the next news of it.
-	roomTokens = 2048
+	roomTokens = 1024
 	// ageing is the tokens of shorter prompts, as a share of what a replica
 	// computes meanwhile, that waiting makes up for.
 	ageing = 0.1
@@ -70,10 +70,19 @@ func (p *Pool) saturation(c *Replica, now time.Duration) string {
 	if s := &c.signals; s.Known && now-s.At < signalsKept && s.Waiting >= c.prefill.n+engineQueue {
 		return "engine_queue"
 	}
-	if c.inFlight > 0 && c.limit == 0 && c.tokens > c.cacheTokens {
+	if c.inFlight > 0 && c.limit == 0 && p.held(c) > c.cacheTokens {
 		return "memory"
 	}
 	return ""
+}
+
+// held is how many tokens of c's cache its requests need, as far as known:
+// what they share once, where the pool has an image of the cache.
+func (p *Pool) held(c *Replica) int {
+	if m := p.image(c); m != nil {
+		return (m.used+m.loose)*p.view.BlockTokens + c.tokens - c.input
+	}
+	return c.tokens
 }
 
 // knee is the most requests that c runs well; 0 = not known.

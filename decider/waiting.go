@@ -239,17 +239,29 @@ func (q *queue) ahead(band int) (work float64) {
 
 // rate is an amount per second, of about the last minute.
 type rate struct {
-	sum float64
-	at  time.Duration
+	sum   float64
+	since time.Duration // when the first of it came
+	at    time.Duration // when the last of it did
+	some  bool
 }
 
 const rateMemory = 60 // seconds
 
 func (r *rate) add(x float64, now time.Duration) {
+	if !r.some {
+		r.some, r.since = true, now
+	}
 	r.sum = r.sum*r.kept(now) + x
 	r.at = now
 }
 
-func (r *rate) perSecond(now time.Duration) float64 { return r.sum * r.kept(now) / rateMemory }
+// perSecond makes up for a past that is shorter than the memory.
+func (r *rate) perSecond(now time.Duration) float64 {
+	if !r.some {
+		return 0
+	}
+	past := 1 - math.Exp(-max((now-r.since).Seconds(), 1)/rateMemory)
+	return r.sum * r.kept(now) / (rateMemory * past)
+}
 
 func (r *rate) kept(now time.Duration) float64 { return math.Exp(-(now - r.at).Seconds() / rateMemory) }

@@ -30,6 +30,8 @@ type ReplayOptions struct {
 	// Policy makes an instance of the policy; each agent has its own.
 	Policy     func() (decider.Policy, error)
 	PolicyName string
+	// Admission lets requests wait in the agent; nil = they are sent at once.
+	Admission *decider.Admission
 
 	// FeedbackDelay is how late the agent hears what the proxy tells.
 	FeedbackDelay time.Duration
@@ -154,6 +156,7 @@ const (
 	flightStreams
 	flightServed
 	flightFailed  // its replica died
+	flightShed    // by the admission
 	flightRefused // larger than a replica's cache, or no replica left
 )
 
@@ -176,9 +179,13 @@ type playback struct {
 	replicas   []string     // their names
 	names      [][]byte     // the same
 	byName     map[string]int
-	asked      int // decisions
-	turn       int // where a proxy without a decision sends its next request
+	bound      []*holding // requests that are held no more
+	asked      int        // decisions
+	turn       int        // where a proxy without a decision sends its next request
 }
+
+// releaseEvery is how often an agent looks at its clock for what it holds.
+const releaseEvery = 20 * time.Millisecond
 
 const never = time.Duration(math.MaxInt64)
 
@@ -211,6 +218,9 @@ func play(t *Trace, o *ReplayOptions) (*playback, error) {
 	for _, f := range o.Failures {
 		p.news.push(news{at: f.At, kind: newsDeath, n: f.Replica})
 		p.news.push(news{at: f.At + healthDelay, kind: newsHealth, n: f.Replica})
+	}
+	if o.Admission != nil {
+		p.news.push(news{at: releaseEvery, kind: newsRelease})
 	}
 	p.news.push(news{at: time.Second, kind: newsSweep})
 	p.run(p.decide)
@@ -292,6 +302,7 @@ func (p *playback) run(arrive func(*flight)) {
 		default:
 			p.hear(p.news.pop())
 		}
+		p.sendBound()
 	}
 }
 

@@ -29,6 +29,11 @@ func newAgent(p *playback, blockTokens, n int) (*agent, error) {
 		Name: poolName, Policy: policy, PolicyName: p.o.PolicyName, PolicyKey: p.o.PolicyName,
 		BlockTokens: blockTokens, CacheTokens: int(float64(p.o.CacheTokens) * p.o.MirrorScale),
 	}
+	if c.Admission = p.o.Admission; c.Admission != nil {
+		late := *c.Admission
+		late.FeedbackDelay = p.o.FeedbackDelay
+		c.Admission = &late
+	}
 	for i := range p.fleet {
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
 	}
@@ -56,13 +61,47 @@ func (p *playback) decide(f *flight) {
 	binary.BigEndian.PutUint64(f.id[:], uint64(p.asked))
 	binary.BigEndian.PutUint64(f.id[8:], p.chance.Uint64())
 	c := f.call
-	a.request = decider.Request{
+	request, decision := &a.request, &a.decision
+	var h *holding
+	if p.o.Admission != nil {
+		h = &holding{playback: p, flight: f}
+		request, decision = &h.request, &h.decision
+	}
+	*request = decider.Request{
 		// With another seed, sessions fall on other replicas.
 		ID: f.id, Pool: a.pool, Session: scatter(c.Session + p.o.Seed), HasSession: c.HasSession,
 		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Stream: c.Stream, Cut: c.Cut,
+		Band: c.Band, Tenant: c.Tenant,
 	}
-	a.pool.Decide(&a.request, &a.decision)
-	p.send(f, &a.decision)
+	if h == nil {
+		a.pool.Decide(request, decision)
+	} else if a.pool.Submit(request, decision, h) {
+		p.load.sent(-1)
+		return
+	}
+	p.send(f, decision)
+}
+
+// holding is a request that its agent holds.
+type holding struct {
+	playback *playback
+	flight   *flight
+	request  decider.Request
+	decision decider.Decision
+}
+
+// Bound implements decider.Waiter. The pool is locked: the request is sent a
+// moment later.
+func (h *holding) Bound() { h.playback.bound = append(h.playback.bound, h) }
+
+// sendBound sends what is held no more, and what that sets free in turn.
+func (p *playback) sendBound() {
+	for len(p.bound) > 0 {
+		h := p.bound[0]
+		p.bound = p.bound[1:]
+		p.load.ended(-1)
+		p.send(h.flight, &h.decision)
+	}
 }
 
 // noisy is an estimate of n tokens.
@@ -76,6 +115,11 @@ func (p *playback) noisy(n int) int {
 // send takes f to the server of d, or where that is dead to its fallbacks, or
 // to whichever replica lives.
 func (p *playback) send(f *flight, d *decider.Decision) {
+	if d.Status != 0 {
+		p.load.sent(f.replica)
+		p.end(f, flightShed)
+		return
+	}
 	chosen := p.replicaIndex(d.Server)
 	k := chosen
 	for _, name := range d.Fallbacks {
@@ -149,6 +193,11 @@ func (p *playback) hear(n news) {
 	case newsScrape:
 		p.scrape(n.n)
 		p.news.push(news{at: n.at + p.o.Metrics, kind: newsScrape, n: n.n})
+	case newsRelease:
+		for _, a := range p.agents {
+			a.decider.Release()
+		}
+		p.news.push(news{at: n.at + releaseEvery, kind: newsRelease})
 	case newsSweep:
 		for _, a := range p.agents {
 			a.decider.Sweep()

@@ -17,11 +17,12 @@ const (
 	newsConnected newsKind = iota
 	newsFirstToken
 	newsFinished
-	newsPoll   // look at an engine's first tokens
-	newsScrape // look at its queue and cache
-	newsSweep  // end reservations without news
-	newsDeath  // a replica dies
-	newsHealth // the proxy has noticed
+	newsPoll    // look at an engine's first tokens
+	newsScrape  // look at its queue and cache
+	newsRelease // bind what is held by the clock
+	newsSweep   // end reservations without news
+	newsDeath   // a replica dies
+	newsHealth  // the proxy has noticed
 )
 
 // newsQueue is a heap, the next to come on top.

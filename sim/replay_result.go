@@ -28,8 +28,18 @@ type Result struct {
 	// Failed requests were lost with their replica; Refused ones are larger
 	// than its cache.
 	Failed, Refused int
+	// Shed requests were refused by the admission.
+	Shed int
+	// Groups are the results by Call.Group.
+	Groups []Group
 	// Load is sampled evenly over the time in which requests arrive.
 	Load []LoadPoint
+}
+
+// Group is what came of the requests of one Call.Group.
+type Group struct {
+	TTFT []time.Duration // sorted
+	Shed int
 }
 
 // LoadPoint is the requests in flight at one time.
@@ -64,13 +74,21 @@ func (p *playback) result(policy string) *Result {
 	good := 0
 	for i := range p.flights {
 		f := &p.flights[i]
+		for len(r.Groups) <= f.call.Group {
+			r.Groups = append(r.Groups, Group{})
+		}
+		group := &r.Groups[f.call.Group]
 		switch f.state {
+		case flightShed:
+			r.Shed++
+			group.Shed++
 		case flightFailed:
 			r.Failed++
 		case flightRefused:
 			r.Refused++
 		case flightServed:
 			ttft, rest := f.first-f.at, f.done-f.first
+			group.TTFT = append(group.TTFT, ttft)
 			r.TTFT, r.E2E = append(r.TTFT, ttft), append(r.E2E, f.done-f.at)
 			if ttft <= goodTTFT && rest <= goodPace*time.Duration(f.call.Output) {
 				good++
@@ -79,6 +97,9 @@ func (p *playback) result(policy string) *Result {
 	}
 	r.Good = float64(good) / float64(len(p.flights))
 	slices.Sort(r.TTFT)
+	for i := range r.Groups {
+		slices.Sort(r.Groups[i].TTFT)
+	}
 	slices.Sort(r.E2E)
 	r.HitRate, r.Imbalance = p.work()
 	return r

@@ -84,6 +84,11 @@ func TestReplayEndsEveryRequest(t *testing.T) {
 			o.Poll, o.Agents = 50*time.Millisecond, 1
 		}
 		o.Metrics = time.Duration(rapid.IntRange(0, 1).Draw(t, "metrics")) * 100 * time.Millisecond
+		if rapid.Bool().Draw(t, "admission") {
+			o.Admission = &decider.Admission{Hold: true, FIFO: rapid.Bool().Draw(t, "fifo"), Bands: []decider.Band{
+				{Name: "all", Order: decider.Order(rapid.IntRange(0, 2).Draw(t, "order")), TTL: time.Duration(rapid.IntRange(10, 20_000).Draw(t, "ttl")) * time.Millisecond},
+			}}
+		}
 		for range rapid.IntRange(0, 3).Draw(t, "failures") {
 			o.Failures = append(o.Failures, Failure{
 				At:      time.Duration(rapid.IntRange(0, 3000).Draw(t, "at")) * time.Millisecond,
@@ -95,7 +100,7 @@ func TestReplayEndsEveryRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := p.result("")
-		if len(r.TTFT)+r.Failed+r.Refused != n || len(r.E2E) != len(r.TTFT) || p.ended != n || p.load.total != 0 {
+		if len(r.TTFT)+r.Failed+r.Refused+r.Shed != n || len(r.E2E) != len(r.TTFT) || p.ended != n || p.load.total != 0 {
 			t.Fatalf("%d served, %d failed, %d refused of %d; %d in flight", len(r.TTFT), r.Failed, r.Refused, n, p.load.total)
 		}
 		if len(o.Failures) == 0 && r.Failed > 0 {

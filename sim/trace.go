@@ -40,6 +40,11 @@ type Call struct {
 	// Stream is whether the answer is streamed: of one that is not, the proxy
 	// sees the first byte at its end only.
 	Stream bool
+	// Band and Tenant are the request's in an admission. Group is by what
+	// results are told apart.
+	Band   int
+	Tenant uint64
+	Group  int
 }
 
 // TraceOptions say how an agent sees the requests of a trace.

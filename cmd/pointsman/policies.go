@@ -13,6 +13,7 @@ import (
 // list them. A policy of your own is one file in decider and one line here.
 var policies = []policyEntry{
 	policy("least_work", none, func(*struct{}) (decider.Policy, error) { return decider.LeastWork{}, nil }),
+	policy(lateBinding, none, func(*struct{}) (decider.Policy, error) { return decider.LeastWorkLate{}, nil }),
 	policy("least_tokens", none, func(*struct{}) (decider.Policy, error) { return decider.LeastTokens{}, nil }),
 	policy("least_requests", none, func(*struct{}) (decider.Policy, error) { return decider.LeastRequests{}, nil }),
 	policy("power_of_two", none, func(*struct{}) (decider.Policy, error) { return decider.PowerOfTwo{}, nil }),

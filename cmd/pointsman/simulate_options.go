@@ -20,6 +20,7 @@ const sharedCache = "shared_cache"
 type simulatedPolicy struct {
 	name string
 	make func() (decider.Policy, error)
+	late bool // it holds requests
 }
 
 // parsePolicies reads --policy: names, or names with options as the
@@ -41,7 +42,7 @@ func parsePolicies(args []string) ([]simulatedPolicy, error) {
 		list = append(list, simulatedPolicy{spec, func() (decider.Policy, error) {
 			p, _, err := newPolicy(c)
 			return p, err
-		}})
+		}, c.Name == lateBinding})
 	}
 	return list, nil
 }
