@@ -31,7 +31,8 @@ type Agent struct {
 
 	latency *metrics.PrometheusHistogram
 	refused *metrics.Counter // connections beyond maxConns
-	broken  *metrics.Counter // questions that were no HTTP, or never came whole
+	broken  *metrics.Counter // questions that were no HTTP
+	left    *metrics.Counter // questions that nginx broke off: the client had left
 	panics  *metrics.Counter
 	second  *metrics.Counter // questions after a try that failed
 	clipped *metrics.Counter // bodies of which less was kept than allowed
@@ -73,6 +74,7 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
 		refused: set.NewCounter("pointsman_nginx_refused_total"),
 		broken:  set.NewCounter("pointsman_nginx_malformed_total"),
+		left:    set.NewCounter("pointsman_nginx_abandoned_total"),
 		panics:  set.NewCounter("pointsman_nginx_panics_total"),
 		second:  set.NewCounter("pointsman_nginx_second_questions_total"),
 		clipped: set.NewCounter("pointsman_nginx_clipped_bodies_total"),
@@ -135,7 +137,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	o := a.options.Load()
 	size, tail, err := a.read(ctx, s, o.Head)
 	if err != nil {
-		a.broken.Inc()
+		a.left.Inc()
 		ctx.SetConnectionClose()
 		balance(ctx)
 		return

@@ -63,10 +63,9 @@ const (
 	NginxFile       = "nginx.conf"        // a new install's configuration
 	NginxHTTPFile   = "nginx-http.conf"   // included at http level
 	NginxServerFile = "nginx-server.conf" // included in the user's server
-	NginxAskFile    = "nginx-ask.conf"    // included in the place of proxy_pass
 
-	// NginxHeaders are the files in which users keep the proxy_set_header lines
-	// that their replicas shall get; there may be none.
+	// NginxHeaders are the files in which users keep what their replicas, or the
+	// answers, shall get besides: proxy_set_header, add_header. There may be none.
 	NginxHeaders = "nginx-headers*.conf"
 
 	// NginxAgent is the upstream that leads to the agent.
@@ -75,6 +74,7 @@ const (
 
 // Named locations of the rendered configuration, which X-Accel-Redirect names.
 const (
+	NginxAsk      = "@pm_ask"      // the question, when attached
 	NginxTarget   = "@pm_target"   // the first try
 	NginxLast     = "@pm_last"     // the second
 	NginxFallback = "@pm_fallback" // balanced by nginx alone
@@ -104,7 +104,7 @@ func RenderNginx(o Nginx) ([]File, error) {
 	return []File{{NginxFile, text}}, err
 }
 
-// AttachNginx renders what an nginx that exists needs: three files to include,
+// AttachNginx renders what an nginx that exists needs: two files to include,
 // and the lines to paste, in the order of the user's file. The error lists
 // everything that is wrong with o.
 func AttachNginx(o Nginx) ([]File, []Snippet, error) {
@@ -114,7 +114,7 @@ func AttachNginx(o Nginx) ([]File, []Snippet, error) {
 	}
 	var files []File
 	for _, f := range []struct{ name, tmpl string }{
-		{NginxAskFile, "nginx-ask.tmpl"}, {NginxHTTPFile, "nginx-http.tmpl"}, {NginxServerFile, "nginx-server.tmpl"},
+		{NginxHTTPFile, "nginx-http.tmpl"}, {NginxServerFile, "nginx-server.tmpl"},
 	} {
 		text, err := execute(f.tmpl, v)
 		if err != nil {

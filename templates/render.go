@@ -37,6 +37,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"word":        word,
 
 	"agentUpstream": func() string { return NginxAgent },
+	"ask":           func() string { return NginxAsk },
 	"target":        func() string { return NginxTarget },
 	"last":          func() string { return NginxLast },
 	"fallback":      func() string { return NginxFallback },

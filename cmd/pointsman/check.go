@@ -18,6 +18,7 @@ type checkCmd struct {
 	Config        string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
 	Version       string `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
 	HAProxyConfig string `name:"haproxy-config" type:"path" help:"Your own haproxy.cfg, to be told what pointsman misses in it and to have it checked together with the rendered files."`
+	NginxConfig   string `name:"nginx-config" type:"path" help:"Your own nginx.conf, likewise, with the rendered files installed."`
 }
 
 func (c *checkCmd) Run() error {
@@ -29,6 +30,19 @@ func (c *checkCmd) Run() error {
 	for _, w := range conf.Warnings() {
 		fmt.Println("warning:", w.Error())
 	}
+	if conf.Listen.Nginx != "" || c.NginxConfig != "" {
+		if err := c.nginx(conf); err != nil {
+			return err
+		}
+	}
+	if conf.Listen.SPOE == "" && c.HAProxyConfig == "" {
+		return nil
+	}
+	return c.haproxy(conf)
+}
+
+// haproxy checks what concerns HAProxy.
+func (c *checkCmd) haproxy(conf *config.Config) error {
 	binary, err := exec.LookPath("haproxy")
 	if err != nil && c.Version == "" && conf.HAProxy.Version == "" {
 		fmt.Println("haproxy: not installed here, so what is rendered for it was not tried")

@@ -1,4 +1,4 @@
-// Package proxies runs real proxies in tests: the HAProxy releases that
+// Package proxies runs real proxies in tests: the HAProxy and nginx releases that
 // test/setup.sh brings onto the machine, on free ports of the loopback, printing
 // their configuration and log only when the test fails.
 package proxies

@@ -1,0 +1,187 @@
+package nginx
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pointsman/templates"
+)
+
+// attached is a user's configuration, to which the lines were added as printed.
+const attached = `user www-data;
+events { worker_connections 768; }
+http {
+    access_log /var/log/nginx/access.log;
+    map $http_upgrade $connection_upgrade { default upgrade; '' close; }
+    include DIR/nginx-http.conf;
+    upstream vllm { server 10.0.0.1:8000; }
+    server { listen 80; location / { root /var/www; } }
+    server {
+        listen 443; # ssl
+        client_max_body_size 50m;
+        include DIR/nginx-server.conf;
+        location /v1/ {
+            proxy_set_header Host $host;
+            proxy_read_timeout 3600s;
+            set $pm_own vllm; try_files /.pointsman @pm_ask;
+        }
+    }
+}
+`
+
+// site lays out a configuration, with edits as pairs of old and new.
+func site(t *testing.T, edits ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files, _, err := templates.AttachNginx(templates.Nginx{
+		AgentAddress: "unix:///run/pointsman/nginx.sock", FeedAddress: "127.0.0.1:9901", Dir: dir,
+		Pools: []templates.Pool{{Name: "llama", Replicas: []templates.Replica{{Name: "r1", Address: "10.0.0.1:8000"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := attached
+	for i := 0; i < len(edits); i += 2 {
+		if !strings.Contains(text, edits[i]) {
+			t.Fatalf("no %q in the configuration", edits[i])
+		}
+		text = strings.Replace(text, edits[i], edits[i+1], 1)
+	}
+	text = strings.ReplaceAll(text, "DIR", dir)
+	for _, f := range append(files, templates.File{Name: "nginx.conf", Text: text}) {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestAdvise(t *testing.T) {
+	for name, c := range map[string]struct {
+		edits []string
+		want  []string
+	}{
+		"nothing missing": {},
+		"not attached": {
+			[]string{"include DIR/nginx-http.conf;", "", "include DIR/nginx-server.conf;", "", "set $pm_own vllm; try_files /.pointsman @pm_ask;", "proxy_pass http://vllm;"},
+			[]string{"http: nginx-http.conf is not included", "server: nginx-server.conf is not included", "location: none leads to @pm_ask"},
+		},
+		"a server's own log": {
+			[]string{"listen 443;", "listen 443; access_log /var/log/nginx/llm.log;"},
+			[]string{"nginx.conf:10: this access_log stands in the place of the feed's"},
+		},
+		"a location's own log": {
+			[]string{"proxy_read_timeout 3600s;", "access_log off;"},
+			[]string{"nginx.conf:15: requests that pointsman is asked about are not logged here"},
+		},
+		"no limit of bodies": {
+			[]string{"client_max_body_size 50m;", ""},
+			[]string{"nginx.conf:9: no client_max_body_size"},
+		},
+		"a location's limit of bodies": {
+			[]string{"client_max_body_size 50m;", "", "proxy_read_timeout 3600s;", "client_max_body_size 50m;"},
+			[]string{"nginx.conf:15: this client_max_body_size does not hold for chunked bodies"},
+		},
+		"headers": {
+			[]string{"proxy_set_header Host $host;", "proxy_set_header Authorization 'Bearer x'; proxy_set_header host x; add_header Access-Control-Allow-Origin *;"},
+			[]string{"nginx.conf:14: proxy_set_header Authorization has no effect", "nginx.conf:14: add_header Access-Control-Allow-Origin has no effect"},
+		},
+		"ifs": {
+			[]string{"proxy_read_timeout 3600s;", "if ($x) { return 401; } if ($y) { set $z 1; }"},
+			[]string{"nginx.conf:15: where this if holds, nginx knows no try_files"},
+		},
+		"a question by hand": {
+			[]string{"try_files /.pointsman @pm_ask;", "proxy_pass http://pointsman_agent; proxy_request_buffering off; access_log off;"},
+			[]string{"nginx.conf:16: proxy_request_buffering is off", "nginx.conf:16: this access_log stands in the place", "are not logged here", "no client_body_buffer_size"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(site(t, c.edits...), "nginx.conf")
+			got, err := Advise(path, "tcp://127.0.0.1:9901")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("got %d pieces of advice, want %d:\n%s", len(got), len(c.want), strings.Join(got, "\n"))
+			}
+			for _, w := range c.want {
+				if !strings.Contains(strings.Join(got, "\n"), w) {
+					t.Errorf("no %q in\n%s", w, strings.Join(got, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// What is kept for the replica is no loss.
+func TestAdviseKnowsTheHeadersFile(t *testing.T) {
+	dir := site(t, "proxy_set_header Host $host;", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;")
+	path := filepath.Join(dir, "nginx.conf")
+	if got, err := Advise(path, "127.0.0.1:9901"); err != nil || len(got) != 1 {
+		t.Errorf("%v %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nginx-headers.conf"), []byte("proxy_set_header x-forwarded-for $proxy_add_x_forwarded_for;\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Advise(path, "127.0.0.1:9901"); err != nil || len(got) != 0 {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+func TestBrokenConfigurations(t *testing.T) {
+	for text, want := range map[string]string{
+		"http {":                   "ends within a block",
+		"}":                        "unexpected }",
+		"a; }":                     "unexpected }",
+		"{}":                       "unexpected {",
+		"a":                        "ends within a block",
+		"include nowhere.conf;":    "is not there",
+		"include nginx.conf;":      "too many includes",
+		strings.Repeat("a {", 100): "too deep",
+	} {
+		path := filepath.Join(t.TempDir(), "nginx.conf")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Advise(path, "x:1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nginx.conf")
+	text := "a 'b; c' \"d\\\"e\" f\\;g; # x {\nh ${i} {\n j;\n}\nk_by_lua_block {\n if x then { } end }\nl;"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	root.walk(func(d *directive) { got = append(got, strings.Join(append([]string{d.name}, d.args...), "|")) })
+	if want := `a|b; c|d"e|f\;g h|${i} j k_by_lua_block l`; strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q", strings.Join(got, " "), want)
+	}
+	if last := root.block[len(root.block)-1]; last.line != 7 {
+		t.Errorf("the last one is said to be on line %d", last.line)
+	}
+}
+
+func FuzzTokens(f *testing.F) {
+	f.Add("http { server { location ~ ^ { a \"b\" '${c}'; } } }")
+	f.Add("x_by_lua_block { { } ")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "include") {
+			return // it would read whatever is there
+		}
+		l := &loader{}
+		root := &directive{}
+		if err := l.block(&tokens{text: text, line: 1}, "f", root, 0, 0); err == nil {
+			root.walk(func(d *directive) { d.effective("x") })
+		}
+	})
+}

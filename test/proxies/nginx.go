@@ -1,0 +1,212 @@
+package proxies
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// nginxes are the nginx that the unpacked suites carry.
+var nginxes = []struct{ name, nginx string }{{"trixie", "1.26"}, {"forky", "1.30"}}
+
+// Nginxes is HAProxies for nginx: that in PATH (1.22 on Debian 12) and those that
+// test/setup.sh unpacked.
+func Nginxes(t testing.TB) []Binary {
+	t.Helper()
+	var found []Binary
+	add := func(what string, argv ...string) {
+		v, err := version(argv)
+		if err == nil {
+			found = append(found, Binary{v, argv})
+			return
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s does not run (%v); test/setup.sh installs it", what, err)
+		}
+		t.Logf("%s does not run (%v); test/setup.sh installs it", what, err)
+	}
+	add("nginx in PATH", inPath("nginx"))
+	for _, s := range nginxes {
+		add("nginx "+s.nginx+" of "+s.name, unpacked(s.name, "nginx")...)
+	}
+	if len(found) == 0 {
+		t.Skip("no nginx on this machine; test/setup.sh installs it")
+	}
+	return found
+}
+
+// Nginx is a running nginx. Its methods are for the test's own goroutine; Log
+// may be called from any.
+type Nginx struct {
+	Dir string // the working folder, which holds the configuration
+
+	t     testing.TB
+	bin   Binary
+	args  []string
+	ports []string
+	log   buffer
+	cur   *process
+}
+
+var listenLine = regexp.MustCompile(`(?m)^\s*listen\s+(?:\S+:)?(\d+)\b`)
+
+// StartNginx runs nginx with the configuration in a folder of its own, where
+// its pid, its logs and its temporary files go too, and returns when it listens
+// on every port. It is stopped when the test ends.
+func StartNginx(t testing.TB, bin Binary, conf string, extra ...File) *Nginx {
+	t.Helper()
+	n := &Nginx{Dir: t.TempDir(), t: t, bin: bin}
+	n.Write(File{"nginx.conf", conf})
+	n.Write(extra...)
+	for _, m := range listenLine.FindAllStringSubmatch(conf, -1) {
+		n.ports = append(n.ports, m[1])
+	}
+	n.args = []string{"-p", n.Dir, "-c", filepath.Join(n.Dir, "nginx.conf"), "-g", "daemon off;" + asRoot()}
+	t.Cleanup(func() {
+		n.stop()
+		if t.Failed() {
+			t.Logf("nginx %s, nginx.conf:\n%s", bin.Version, conf)
+			t.Logf("nginx %s said:\n%s", bin.Version, n.Log())
+		}
+	})
+	n.spawn()
+	return n
+}
+
+// asRoot keeps the workers of an nginx that root starts in the folder's reach.
+func asRoot() string {
+	if os.Getuid() == 0 {
+		return " user root;"
+	}
+	return ""
+}
+
+// Write lays files into the folder. The configuration is made to keep to it.
+func (n *Nginx) Write(files ...File) {
+	n.t.Helper()
+	for _, f := range files {
+		if f.Name == "nginx.conf" {
+			f.Text = kept(n.Dir, f.Text)
+		}
+		if err := os.WriteFile(filepath.Join(n.Dir, f.Name), []byte(f.Text), 0o644); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// kept makes a configuration keep to a folder.
+func kept(dir, conf string) string {
+	conf = strings.ReplaceAll(conf, "/var/log/nginx/error.log", "stderr")
+	conf = strings.ReplaceAll(conf, "/var/log/nginx/", dir+"/")
+	conf = strings.ReplaceAll(conf, "/run/nginx.pid", dir+"/nginx.pid")
+	var temp strings.Builder
+	for _, m := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		fmt.Fprintf(&temp, "    %s_temp_path %s/%s;\n", m, dir, m)
+	}
+	return strings.Replace(conf, "\nhttp {\n", "\nhttp {\n"+temp.String(), 1)
+}
+
+// CheckNginx has nginx check a configuration, and returns what it says.
+func CheckNginx(t testing.TB, bin Binary, conf string, extra ...File) (string, error) {
+	t.Helper()
+	n := &Nginx{Dir: t.TempDir(), t: t}
+	n.Write(File{"nginx.conf", conf})
+	n.Write(extra...)
+	cmd := bin.Command("-t", "-p", n.Dir, "-c", filepath.Join(n.Dir, "nginx.conf"), "-g", asRoot())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Log returns what nginx wrote to its standard output and error so far.
+func (n *Nginx) Log() string { return n.log.String() }
+
+// Reload has the master start new workers and let the old ones finish what they
+// have in flight. It returns when there are new ones.
+func (n *Nginx) Reload() {
+	n.t.Helper()
+	old := map[string]bool{}
+	for _, w := range n.Workers() {
+		old[w] = true
+	}
+	n.cur.cmd.Process.Signal(syscall.SIGHUP)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for _, w := range n.Workers() {
+			if !old[w] {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatal("nginx has no new workers")
+		}
+	}
+}
+
+// Workers are the process ids of the workers, old ones included.
+func (n *Nginx) Workers() []string {
+	pid := n.cur.cmd.Process.Pid
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.Fields(string(b))
+}
+
+// KillWorkers ends the workers at once, in mid-request; the master starts
+// others.
+func (n *Nginx) KillWorkers() {
+	n.t.Helper()
+	if out, err := exec.Command("kill", append([]string{"-KILL"}, n.Workers()...)...).CombinedOutput(); err != nil {
+		n.t.Fatalf("kill: %v %s", err, out)
+	}
+}
+
+func (n *Nginx) spawn() {
+	n.t.Helper()
+	cmd := n.bin.Command(n.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = n.Dir, &n.log, &n.log
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.cur = &process{cmd, make(chan struct{})}
+	go func(p *process) {
+		p.cmd.Wait()
+		close(p.done)
+	}(n.cur)
+	deadline := time.Now().Add(15 * time.Second)
+	for !n.serves() {
+		select {
+		case <-n.cur.done:
+			n.t.Fatalf("nginx %s ended: %v", n.bin.Version, cmd.ProcessState)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("nginx %s does not listen on %v", n.bin.Version, n.ports)
+		}
+	}
+}
+
+// serves reports whether the master has bound every port and has workers.
+func (n *Nginx) serves() bool {
+	for _, port := range n.ports {
+		if !listens(n.cur.cmd.Process.Pid, port) {
+			return false
+		}
+	}
+	return len(n.Workers()) > 0
+}
+
+func (n *Nginx) stop() {
+	n.cur.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-n.cur.done:
+	case <-time.After(5 * time.Second):
+		n.cur.cmd.Process.Kill()
+		<-n.cur.done
+	}
+}
