@@ -3,7 +3,6 @@ package templates
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path"
 	"regexp"
 	"strings"
@@ -181,7 +180,7 @@ func (o Nginx) check(full bool) error {
 	} else if !nginxWord.MatchString(a) {
 		bad("agent address %q: want none of the characters that mean something to nginx", a)
 	}
-	if host, _, err := net.SplitHostPort(strings.TrimPrefix(o.FeedAddress, "tcp://")); err != nil || host == "" || !nginxWord.MatchString(o.FeedAddress) {
+	if a, err := address(o.FeedAddress); err != nil || strings.HasPrefix(a, "unix@") || !nginxWord.MatchString(a) {
 		bad("feed address %q: want host:port, since nginx sends its lines over UDP", o.FeedAddress)
 	}
 	if !full && (!path.IsAbs(o.Dir) || !nginxWord.MatchString(o.Dir)) {
