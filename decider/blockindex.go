@@ -55,6 +55,16 @@ func (x *blockIndex) find(key uint64) *blockSlot {
 // add notes that the replicas of mask hold key, for a request at now. It
 // returns the replicas that held it before.
 func (x *blockIndex) add(key, mask uint64, now uint32) (before uint64) {
+	slot, before := x.set(key, mask, now)
+	if before != 0 {
+		slot.heat, slot.at = slot.decayed(now)+1, now
+	}
+	return before
+}
+
+// set is add without a request. The pointer is valid until the next change of
+// the index.
+func (x *blockIndex) set(key, mask uint64, now uint32) (slot *blockSlot, before uint64) {
 	h := key * golden
 	s := &x.shards[h>>(64-shardBits)]
 	if 5*(s.used+1) > 4*len(s.slots) {
@@ -66,16 +76,28 @@ func (x *blockIndex) add(key, mask uint64, now uint32) (before uint64) {
 			i = 0
 		}
 	}
-	slot := &s.slots[i]
-	before = slot.mask
-	if before == 0 {
+	slot = &s.slots[i]
+	if before = slot.mask; before == 0 {
 		s.used++
 		*slot = blockSlot{key: key, mask: mask, at: now}
-		return 0
 	}
 	slot.mask |= mask
-	slot.heat, slot.at = slot.decayed(now)+1, now
-	return before
+	return slot, before
+}
+
+// dropAll notes that the replicas of mask hold nothing any more.
+func (x *blockIndex) dropAll(mask uint64) {
+	var keys []uint64
+	for k := range x.shards {
+		for _, slot := range x.shards[k].slots {
+			if slot.mask&mask != 0 {
+				keys = append(keys, slot.key)
+			}
+		}
+	}
+	for _, key := range keys {
+		x.drop(key, mask)
+	}
 }
 
 // drop notes that the replicas of mask hold key no more.

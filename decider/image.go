@@ -7,6 +7,10 @@ import "sort"
 // because a request on its way to the replica will bring it (awaited), because
 // a running request uses it (pinned), or because none does and it waits in the
 // list of the evictable, least recently released first.
+//
+// A live image is told by the engine what is in the cache. It has entries only
+// for the blocks that requests need: a block is there because the engine says
+// so, or because it is awaited.
 type image struct {
 	of       *Replica
 	index    *blockIndex
@@ -20,6 +24,7 @@ type image struct {
 	resident int          // pinned or evictable: what takes space in the cache
 	loose    int          // pinned blocks without a key
 	used     int          // entries awaited or pinned
+	live     uint64       // not 0: the image is live, and which follower's it is
 }
 
 type imageEntry struct {
@@ -28,6 +33,9 @@ type imageEntry struct {
 	awaited    uint32
 	pinned     uint32
 }
+
+// stored is imageEntry.next in a live image, where the engine has the block.
+const stored = uint32(0)
 
 // inUse reports whether a request needs the block.
 func (e *imageEntry) inUse() bool { return e.awaited > 0 || e.pinned > 0 }
@@ -60,7 +68,7 @@ func (m *image) forsake(blocks []uint64) {
 		if e.awaited--; !e.inUse() {
 			m.used--
 		}
-		m.dropIdle(i)
+		m.released(i)
 	}
 }
 
@@ -76,6 +84,8 @@ func (m *image) pin(blocks []uint64, loose int) {
 		e.awaited--
 		e.pinned++
 		switch {
+		case m.live != 0:
+			m.released(i)
 		case e.next != unlisted:
 			m.unlink(i)
 		case e.pinned == 1:
@@ -97,12 +107,13 @@ func (m *image) unpin(blocks []uint64, loose int) {
 			continue
 		}
 		e := &m.entries[i]
-		if e.pinned--; e.pinned == 0 {
+		if e.pinned--; e.pinned == 0 && m.live == 0 {
 			m.link(i)
 		}
 		if !e.inUse() {
 			m.used--
 		}
+		m.released(i)
 	}
 	m.evict()
 }
@@ -125,11 +136,39 @@ func (m *image) touch(blocks []uint64, now uint32) {
 // match counts the leading blocks that are there.
 func (m *image) match(blocks []uint64) int {
 	for d, key := range blocks {
-		if m.find(key) == 0 {
+		if !m.has(key) {
 			return d
 		}
 	}
 	return len(blocks)
+}
+
+// has reports whether a block is there.
+func (m *image) has(key uint64) bool {
+	if m.live == 0 {
+		return m.find(key) != 0
+	}
+	slot := m.index.find(key)
+	return slot != nil && slot.mask&m.bit != 0
+}
+
+// store notes that the engine of a live image has a block.
+func (m *image) store(key uint64, now uint32) {
+	if i := m.find(key); i != 0 {
+		m.entries[i].next = stored
+	}
+	m.index.set(key, m.bit, now)
+}
+
+// unstore notes that the engine of a live image has a block no more.
+func (m *image) unstore(key uint64) {
+	if i := m.find(key); i != 0 {
+		m.entries[i].next = unlisted
+		if m.entries[i].awaited > 0 {
+			return
+		}
+	}
+	m.index.drop(key, m.bit)
 }
 
 // matchInUse counts the leading blocks that requests need. Whoever needs one
@@ -160,6 +199,9 @@ func (m *image) clear() { m.shrink(0) }
 
 // close takes the image out of its index. It must not be used afterwards.
 func (m *image) close() {
+	if m.live != 0 {
+		m.index.dropAll(m.bit)
+	}
 	for _, i := range m.table {
 		if i != 0 {
 			m.index.drop(m.entries[i].key, m.bit)
@@ -205,8 +247,11 @@ func (m *image) find(key uint64) uint32 {
 
 // ensure returns the place of key, a new one if there is none.
 func (m *image) ensure(key uint64, now uint32) uint32 {
-	if m.index.add(key, m.bit, now)&m.bit != 0 {
-		return m.find(key)
+	there := m.index.add(key, m.bit, now)&m.bit != 0
+	if there || m.live != 0 {
+		if i := m.find(key); i != 0 {
+			return i
+		}
 	}
 	if 5*(m.held+1) > 3*len(m.table) {
 		m.growTable()
@@ -224,6 +269,9 @@ func (m *image) ensure(key uint64, now uint32) uint32 {
 		m.entries = m.entries[:i+1]
 	}
 	m.entries[i] = imageEntry{key: key, next: unlisted}
+	if there {
+		m.entries[i].next = stored
+	}
 	m.held++
 	m.place(i)
 	return i
@@ -250,13 +298,32 @@ func (m *image) growTable() {
 	}
 }
 
-// dropIdle forgets i if nothing holds it and it is not in the cache.
-func (m *image) dropIdle(i uint32) {
+// released forgets i as far as nothing holds it any more.
+func (m *image) released(i uint32) {
 	e := &m.entries[i]
-	if e.inUse() || e.next != unlisted {
+	if m.live == 0 {
+		m.dropIdle(i)
 		return
 	}
-	m.index.drop(e.key, m.bit)
+	if e.awaited == 0 && e.next != stored {
+		m.index.drop(e.key, m.bit)
+	}
+	if !e.inUse() {
+		m.remove(i)
+	}
+}
+
+// dropIdle forgets i if nothing holds it and it is not in the cache.
+func (m *image) dropIdle(i uint32) {
+	if e := &m.entries[i]; !e.inUse() && e.next == unlisted {
+		m.index.drop(e.key, m.bit)
+		m.remove(i)
+	}
+}
+
+// remove takes i out of the table and frees it.
+func (m *image) remove(i uint32) {
+	e := &m.entries[i]
 	n := len(m.table)
 	s := home(e.key*golden, n)
 	for m.table[s] != i {

@@ -13,6 +13,19 @@ func (p *Pool) configureMirror() {
 	}
 }
 
+// renewMirror forgets all images: another policy has other keys.
+func (p *Pool) renewMirror() {
+	if p.mirror == nil {
+		return
+	}
+	for _, m := range p.mirror.images {
+		if m != nil {
+			m.close()
+		}
+	}
+	p.mirror = nil
+}
+
 // mirrorMembers makes the images those of the present members.
 func (p *Pool) mirrorMembers() {
 	if p.mirror != nil {

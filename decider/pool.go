@@ -51,6 +51,7 @@ type Pool struct {
 	seed       []byte // the name again: prefixes of one pool are comparable
 	clock      Clock
 	usesPrefix atomic.Bool
+	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
 
 	mu       sync.Mutex
 	config   PoolConfig
@@ -81,6 +82,7 @@ type Pool struct {
 	letGo     bool                      // nothing waits any more: the process ends
 	lateness  time.Duration             // of first tokens, as told; 0 = not told
 	newsAt    time.Duration             // when the proxy last told of a request
+	followers uint64                    // of blocks, so far
 
 	reservations reservations
 	gone         tombstones
@@ -125,6 +127,9 @@ func (p *Pool) configure(c PoolConfig) {
 	}
 	if c.BlockTokens == 0 {
 		c.BlockTokens = DefaultBlockTokens
+		if t, ok := c.Policy.(TokenUser); ok {
+			c.BlockTokens = t.Tokens().BlockTokens
+		}
 	}
 	if c.CacheTokens == 0 {
 		c.CacheTokens = DefaultCacheTokens
@@ -134,7 +139,6 @@ func (p *Pool) configure(c PoolConfig) {
 	}
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
-	p.setBlockTokens()
 	if !same {
 		p.policy = c.Policy
 		p.observer, _ = c.Policy.(Observer)
@@ -144,7 +148,16 @@ func (p *Pool) configure(c PoolConfig) {
 		}
 		u, ok := c.Policy.(PrefixUser)
 		p.usesPrefix.Store(ok && u.UsesPrefix())
+		before := p.tokens.Load()
+		p.tokens.Store(nil)
+		if t, ok := c.Policy.(TokenUser); ok {
+			p.tokens.Store(t.Tokens())
+		}
+		if before != nil || p.tokens.Load() != nil {
+			p.renewMirror()
+		}
 	}
+	p.setBlockTokens()
 	p.setFilters()
 	p.configureMirror()
 	now := p.clock()

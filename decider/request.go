@@ -92,7 +92,7 @@ func (d *Decider) Read(r *Request, in Input, out *Decision) bool {
 	if a := r.Pool.admission.Load(); a != nil {
 		a.classify(r, &in, d.clock())
 	}
-	if p := r.Pool; p.usesPrefix.Load() {
+	if p := r.Pool; p.usesPrefix.Load() && p.tokens.Load() == nil {
 		r.Blocks = b.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), b.CacheSalt), BlockBytes)
 	}
 	return true

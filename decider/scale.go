@@ -85,7 +85,10 @@ func (s *scale) learn(bytes, tokens float64) {
 // setBlockTokens works out how many tokens a block of prompt is. The caller
 // holds the lock.
 func (p *Pool) setBlockTokens() {
-	n := max(1, int(float64(p.config.BlockTokens)*bytesPerToken/p.BytesPerToken()+0.5))
+	n := p.config.BlockTokens
+	if p.tokens.Load() == nil { // else it is counted, not estimated
+		n = max(1, int(float64(n)*bytesPerToken/p.BytesPerToken()+0.5))
+	}
 	if n != p.view.BlockTokens {
 		p.view.BlockTokens = n
 		p.resizeMirror()

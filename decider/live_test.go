@@ -1,0 +1,168 @@
+package decider
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func newLivePool(n int) (*Pool, *testClock) {
+	policy, err := NewKVAware(TokenDefaults)
+	if err != nil {
+		panic(err)
+	}
+	return newTestPool(policy, n)
+}
+
+func tokenized(keys ...uint64) func(*Request) {
+	return func(r *Request) { r.Tokenized(keys, 16*len(keys)+1) }
+}
+
+// A block is believed to be there exactly while the engine says so, or while a
+// request is on its way that will bring it.
+func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, _ := newLivePool(1)
+		follower := p.FollowBlocks("r0")
+		stored := map[uint64]bool{}
+		type request struct {
+			id      ID
+			keys    []uint64
+			started bool
+		}
+		var open []*request
+		for range rapid.IntRange(1, 80).Draw(t, "events") {
+			key := rapid.Uint64Range(1, 12).Draw(t, "key")
+			switch rapid.IntRange(0, 4).Draw(t, "event") {
+			case 0:
+				p.ChangeBlocks("r0", follower, []BlockChange{{key, true}})
+				stored[key] = true
+			case 1:
+				p.ChangeBlocks("r0", follower, []BlockChange{{Key: key}})
+				delete(stored, key)
+			case 2:
+				keys := make([]uint64, rapid.IntRange(0, 5).Draw(t, "blocks"))
+				for i := range keys {
+					keys[i] = key + uint64(i)
+				}
+				_, id := decide(p, tokenized(keys...), func(r *Request) { r.Stream = true })
+				open = append(open, &request{id: id, keys: keys})
+			case 3:
+				if len(open) > 0 {
+					r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
+					p.FirstToken(r.id, []byte("r0"))
+					r.started = true
+				}
+			case 4:
+				if len(open) > 0 {
+					i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+					end := rapid.SampledFrom([]End{Served, ClientGone}).Draw(t, "end")
+					p.Finished(Outcome{ID: open[i].id, Server: []byte("r0"), End: end})
+					open = append(open[:i], open[i+1:]...)
+				}
+			}
+			m := p.image(p.replicas[0])
+			for key := uint64(1); key < 20; key++ {
+				want := stored[key]
+				for _, r := range open {
+					for _, k := range r.keys {
+						want = want || k == key && !r.started
+					}
+				}
+				if m.has(key) != want {
+					t.Fatalf("block %d: believed %v, want %v", key, m.has(key), want)
+				}
+			}
+		}
+		for _, r := range open {
+			p.Finished(Outcome{ID: r.id, Server: []byte("r0")})
+		}
+		if m := p.image(p.replicas[0]); m.held != 0 || m.used != 0 || m.loose != 0 {
+			t.Fatalf("%d entries, %d used, %d loose with nothing in flight", m.held, m.used, m.loose)
+		}
+	})
+}
+
+func TestFollowersTakeTurns(t *testing.T) {
+	p, _ := newLivePool(2)
+	old := p.FollowBlocks("r0")
+	p.ChangeBlocks("r0", old, []BlockChange{{1, true}})
+	m := p.image(p.replicas[0])
+	d, id := decide(p, tokenized(1, 2, 3)) // on its way while the image changes
+	again := p.FollowBlocks("r0")
+	if p.ChangeBlocks("r0", old, []BlockChange{{2, true}}) {
+		t.Error("a follower whose time is over is listened to")
+	}
+	if m = p.image(p.replicas[0]); m.has(1) || again == old {
+		t.Error("the new follower begins with what the old one told")
+	}
+	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
+	p.ChangeBlocks("r0", again, []BlockChange{{5, true}})
+	p.UnfollowBlocks("r0", again)
+	if m = p.image(p.replicas[0]); m.has(5) || m.live != 0 {
+		t.Error("without its follower the image is not a prediction again")
+	}
+	if p.FollowBlocks("none") != 0 {
+		t.Error("a replica that is not there is followed")
+	}
+	q, _ := newTestPool(LeastWork{}, 1)
+	if q.FollowBlocks("r0") != 0 {
+		t.Error("a pool that does not look at tokens is told of blocks")
+	}
+}
+
+// What a replica had that is gone is not believed of the one in its place.
+func TestALiveImageLeavesNothingBehind(t *testing.T) {
+	p, _ := newLivePool(2)
+	f := p.FollowBlocks("r1")
+	p.ChangeBlocks("r1", f, []BlockChange{{7, true}})
+	c := p.config
+	c.Replicas = replicas(1)
+	p.configure(c)
+	c.Replicas = append(replicas(1), ReplicaConfig{Name: "new"})
+	p.configure(c)
+	if p.image(p.replicas[1]).has(7) || p.mirror.indexes[0].find(7) != nil {
+		t.Error("the block is still there")
+	}
+}
+
+// A prompt that is cached on one replica goes there, and a thousand of them at
+// once still spread.
+func TestKVAwareSendsPromptsWhereTheyAre(t *testing.T) {
+	p, _ := newLivePool(4)
+	keys := make([]uint64, 200)
+	var changes []BlockChange
+	for i := range keys {
+		keys[i] = uint64(1000 + i)
+		changes = append(changes, BlockChange{keys[i], true})
+	}
+	p.ChangeBlocks("r2", p.FollowBlocks("r2"), changes)
+	for range 20 {
+		d, id := decide(p, tokenized(keys...))
+		if d.Server != "r2" {
+			t.Fatalf("a prompt that r2 has went to %s", d.Server)
+		}
+		p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
+	}
+	counts := tally(p, 1000, false, tokenized(keys...))
+	for _, r := range []string{"r0", "r1", "r2", "r3"} {
+		if counts[r] < 150 || counts[r] > 400 {
+			t.Errorf("a thousand at once: %v", counts)
+			break
+		}
+	}
+}
+
+func TestTokenOptionsAreChecked(t *testing.T) {
+	for _, change := range []func(*TokenOptions){
+		func(o *TokenOptions) { o.BlockTokens = 0 },
+		func(o *TokenOptions) { o.OnUntokenized = "shrug" },
+		func(o *TokenOptions) { o.Timeout = 0 },
+	} {
+		o := TokenDefaults
+		change(&o)
+		if _, err := NewKVAware(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package decider
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"pointsman/prompt"
+)
+
+// TokenUser is implemented by policies that compare prompts by their tokens.
+// Their pools' requests have no blocks until Request.Tokenized.
+type TokenUser interface {
+	PrefixUser
+	Tokens() *TokenOptions
+}
+
+// TokenOptions say how a pool comes by the tokens of its prompts.
+type TokenOptions struct {
+	// BlockTokens is the number of tokens in a block, as in the engines' KV caches.
+	BlockTokens int `yaml:"block_tokens"`
+	// OnUntokenized says what becomes of requests whose tokens are not to be
+	// had: "load_balance" places them by the rest of what is known, "reject"
+	// refuses them.
+	OnUntokenized string `yaml:"on_untokenized"`
+	// Timeout is how long a request waits for its tokens.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// TokenDefaults are the options' defaults; vLLM's blocks have 16 tokens.
+var TokenDefaults = TokenOptions{BlockTokens: 16, OnUntokenized: "load_balance", Timeout: 10 * time.Millisecond}
+
+// Reject reports whether requests without tokens are refused.
+func (o *TokenOptions) Reject() bool { return o.OnUntokenized == "reject" }
+
+// check names the option at fault.
+func (o *TokenOptions) check() error {
+	switch {
+	case o.BlockTokens < 1 || o.BlockTokens > 1024:
+		return fmt.Errorf("block_tokens: want 1 to 1024, not %d", o.BlockTokens)
+	case o.OnUntokenized != "load_balance" && o.OnUntokenized != "reject":
+		return fmt.Errorf("on_untokenized: unknown %.40q; want load_balance or reject", o.OnUntokenized)
+	case o.Timeout < time.Millisecond || o.Timeout > time.Second:
+		return fmt.Errorf("timeout: want 1ms to 1s, not %v", o.Timeout)
+	}
+	return nil
+}
+
+// Tokens says how the pool's prompts are to be tokenized; nil if they need not
+// be.
+func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
+
+// PromptSeed is what the blocks of prompts begin with that are for an adapter,
+// if any, and have a cache_salt, if any.
+func (p *Pool) PromptSeed(lora, salt []byte) uint64 { return prompt.Seed(p.seed, lora, salt) }
+
+// AppendTokenBlocks appends to dst the keys of the full blocks of tokens. Each
+// is a hash of its tokens and of the key before it, the first with seed in its
+// place, so that equal keys mean equal prompts up to there.
+func AppendTokenBlocks(dst []uint64, seed uint64, tokens []uint32, blockTokens int) []uint64 {
+	for ; blockTokens > 0 && len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
+		seed = TokenBlock(seed, tokens[:blockTokens])
+		dst = append(dst, seed)
+	}
+	return dst
+}
+
+// TokenBlock is the key of one block after the key before it.
+func TokenBlock(before uint64, tokens []uint32) uint64 {
+	var d xxhash.Digest
+	d.ResetWithSeed(before)
+	var buf [256]byte
+	for len(tokens) > 0 {
+		n := min(len(tokens), len(buf)/4)
+		for i, t := range tokens[:n] {
+			binary.LittleEndian.PutUint32(buf[4*i:], t)
+		}
+		d.Write(buf[:4*n])
+		tokens = tokens[n:]
+	}
+	return d.Sum64()
+}
+
+// Mix is the key of a block that something else than its tokens tells apart
+// as well, such as a picture.
+func Mix(key uint64, other []byte) uint64 {
+	return bits.RotateLeft64(key, 1) ^ xxhash.Sum64(other)
+}
+
+// Tokenized tells the request's tokens: the keys of their full blocks, which
+// are copied, and their number, or 0 when that of a prefix alone is known.
+func (r *Request) Tokenized(blocks []uint64, tokens int) {
+	r.Blocks = append(r.Blocks[:0], blocks...)
+	if tokens > 0 {
+		r.Input = tokens
+		r.exact, r.text = tokens, 0
+	}
+}
+
+// Seed is what the blocks of the request's prompt begin with. It is valid until
+// the next Read.
+func (r *Request) Seed() uint64 {
+	var salt []byte
+	if r.body != nil {
+		salt = r.body.CacheSalt
+	}
+	return r.Pool.PromptSeed([]byte(r.LoRA), salt)
+}
+
+// Turns appends to dst a hash of the prompt up to the end of each message, the
+// last of which is that of the whole prompt, unless the body is cut. It is
+// empty where there is no prompt, and valid until the next Read.
+func (r *Request) Turns(dst []uint64) []uint64 {
+	if r.body == nil {
+		return dst
+	}
+	return r.body.Turns(dst, r.Seed())
+}
