@@ -106,6 +106,11 @@ type EngineOptions struct {
 	// EachToken asks for a Token event for every token. Without it, steps that
 	// only decode are taken many at once.
 	EachToken bool
+	// Stored, unless nil, is called when block i of a job becomes findable, and
+	// Removed when the block of that key no longer is; both within Step, Submit
+	// or Cancel.
+	Stored  func(j *Job, i int)
+	Removed func(key uint64)
 }
 
 // ErrTooLarge refuses a job that the whole cache could not hold.
@@ -121,6 +126,7 @@ type Engine struct {
 	p         Profile
 	blockSize int
 	eachToken bool
+	stored    func(j *Job, i int)
 
 	cache    *cache
 	waiting  *jobQueue
@@ -159,8 +165,27 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 	}
 	return &Engine{
 		p: o.Profile, blockSize: o.BlockSize, eachToken: o.EachToken,
-		cache: newCache(n), waiting: new(jobQueue),
+		stored: o.Stored, cache: newCache(n, o.Removed), waiting: new(jobQueue),
 	}, nil
+}
+
+// follow has stored and removed called besides those that are called already.
+func (e *Engine) follow(stored func(j *Job, i int), removed func(key uint64)) {
+	if before := e.stored; before != nil {
+		after := stored
+		stored = func(j *Job, i int) { before(j, i); after(j, i) }
+	}
+	if before := e.cache.removed; before != nil {
+		after := removed
+		removed = func(key uint64) { before(key); after(key) }
+	}
+	e.stored, e.cache.removed = stored, removed
+}
+
+// Holds reports whether the block of that key is findable.
+func (e *Engine) Holds(key uint64) bool {
+	_, ok := e.cache.table[key]
+	return ok
 }
 
 // Submit queues a job at time now. It fails with ErrTooLarge, and for a job

@@ -12,6 +12,7 @@ type cache struct {
 	// changes counts releases and stores: nothing else lets a job that did
 	// not fit before fit now.
 	changes uint64
+	removed func(key uint64) // told of each block that is no longer findable, or nil
 }
 
 type kvBlock struct {
@@ -21,8 +22,8 @@ type kvBlock struct {
 	keyed      bool
 }
 
-func newCache(n int) *cache {
-	c := &cache{blocks: make([]kvBlock, n+1), table: make(map[uint64]int32), free: n}
+func newCache(n int, removed func(key uint64)) *cache {
+	c := &cache{removed: removed, blocks: make([]kvBlock, n+1), table: make(map[uint64]int32), free: n}
 	for i := range c.blocks {
 		c.blocks[i].prev, c.blocks[i].next = int32(i)-1, int32(i)+1
 	}
@@ -51,23 +52,28 @@ func (c *cache) take() int32 {
 	if p.keyed {
 		delete(c.table, p.key)
 		p.keyed = false
+		if c.removed != nil {
+			c.removed(p.key)
+		}
 	}
 	return b
 }
 
 // store makes block b findable. A second copy of the same content stays
-// nameless and is the first to be taken once it is free.
-func (c *cache) store(b int32, key uint64) {
+// nameless and is the first to be taken once it is free. It reports whether the
+// key was not findable before.
+func (c *cache) store(b int32, key uint64) bool {
 	p := &c.blocks[b]
 	if p.keyed {
-		return
+		return false
 	}
 	if _, ok := c.table[key]; ok {
-		return
+		return false
 	}
 	c.table[key] = b
 	p.key, p.keyed = key, true
 	c.changes++
+	return true
 }
 
 // release gives back one pin. A findable block becomes the most recently used.

@@ -9,7 +9,7 @@ func share(fleet []*Engine) {
 	for _, e := range fleet {
 		blocks += e.cache.size()
 	}
-	c, q := newCache(blocks), new(jobQueue)
+	c, q := newCache(blocks, nil), new(jobQueue)
 	for _, e := range fleet {
 		e.cache, e.waiting = c, q
 	}

@@ -67,7 +67,9 @@ func (e *Engine) settleDecodes() {
 // store makes the job's blocks from..to findable, as far as they have keys.
 func (e *Engine) store(j *Job, from, to int) {
 	for i := from; i < min(to, len(j.Blocks)); i++ {
-		e.cache.store(j.blocks[i], j.Blocks[i])
+		if e.cache.store(j.blocks[i], j.Blocks[i]) && e.stored != nil {
+			e.stored(j, i)
+		}
 	}
 }
 

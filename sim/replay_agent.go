@@ -39,7 +39,26 @@ func newAgent(p *playback, blockTokens, n int) (*agent, error) {
 	}
 	a.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	a.pool = a.decider.Pool(poolName)
+	a.follow(p)
 	return a, nil
+}
+
+// follow has the pool of a policy that looks at tokens hear of each block that
+// comes and goes in the engines.
+func (a *agent) follow(p *playback) {
+	if a.pool.Tokens() == nil {
+		return
+	}
+	for i, e := range p.fleet {
+		name := p.replicas[i]
+		follower := a.pool.FollowBlocks(name)
+		var change [1]decider.BlockChange
+		tell := func(key uint64, stored bool) {
+			change[0] = decider.BlockChange{Key: key, Stored: stored}
+			a.pool.ChangeBlocks(name, follower, change[:])
+		}
+		e.follow(func(j *Job, i int) { tell(j.Blocks[i], true) }, func(key uint64) { tell(key, false) })
+	}
 }
 
 func replicaName(i int) string { return fmt.Sprintf("r%d", i) }

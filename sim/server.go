@@ -36,6 +36,12 @@ type ServerOptions struct {
 	// MaxModelLen bounds prompt and output of a request in tokens, by default
 	// 131,072 or the whole cache.
 	MaxModelLen int
+	// Events is where events of the KV cache are published, as
+	// "tcp://127.0.0.1:5557", and Replay where past ones are asked for; empty
+	// for nowhere.
+	Events, Replay string
+	// EventForm chooses the form of the events; its BlockSize is not used.
+	EventForm BlockEventsOptions
 	// Speed is how many times faster than its profile the engine runs: 1 is
 	// real time, 0 does not wait at all.
 	Speed float64
@@ -59,6 +65,7 @@ type Server struct {
 	virtual time.Duration // the engine's time, at speed 0
 	metrics serverMetrics
 	fault   *standingFault
+	events  *publisher // nil: none are published
 
 	wake   chan struct{}
 	closed chan struct{}
@@ -73,17 +80,32 @@ const maxBody = 100 << 20
 // engine; CheckOptions tells beforehand.
 func NewServer(o ServerOptions) *Server {
 	o = o.withDefaults()
-	engine, err := NewEngine(o.engineOptions())
+	s := &Server{
+		o: o, started: time.Now(), intro: intro(o.Name),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	eo := o.engineOptions()
+	if o.Events != "" {
+		s.events = newPublisher(o)
+		eo.Stored, eo.Removed = s.blockStored, s.events.log.Removed
+	}
+	engine, err := NewEngine(eo)
 	if err != nil {
 		panic(err)
 	}
-	s := &Server{
-		o: o, engine: engine, started: time.Now(), intro: intro(o.Name),
-		wake: make(chan struct{}, 1), closed: make(chan struct{}),
-	}
+	s.engine = engine
 	s.metrics.init()
 	s.done.Go(s.run)
 	return s
+}
+
+// Publish opens the sockets for events of the KV cache; without it none leave
+// the engine. Close closes them.
+func (s *Server) Publish() error {
+	if s.events == nil {
+		return nil
+	}
+	return s.events.open(&s.mu)
 }
 
 // CheckOptions tells whether NewServer can start a replica.
@@ -137,10 +159,20 @@ func (s *Server) HTTPServer() *http.Server {
 	}
 }
 
+// Stats is a snapshot of the engine behind the server.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine.Stats()
+}
+
 // Close ends the engine. Requests in flight are cut off.
 func (s *Server) Close() {
 	s.once.Do(func() { close(s.closed) })
 	s.done.Wait()
+	if s.events != nil {
+		s.events.close()
+	}
 }
 
 type route struct {

@@ -10,7 +10,9 @@ type sequence struct {
 	Job
 	call     *call
 	lora     string
-	finish   string // finish_reason once all tokens are there
+	salt     string   // cache_salt
+	tokens   []uint32 // of prompt and answer; kept only where events are published
+	finish   string   // finish_reason once all tokens are there
 	produced atomic.Int32
 	arrived  time.Duration // in the engine's time, as is the next
 	last     time.Duration
@@ -86,6 +88,9 @@ func (s *Server) advance() (wait time.Duration, busy bool) {
 		}
 		for _, ev := range s.engine.Step(next) {
 			s.deliver(ev)
+		}
+		if s.events != nil {
+			s.events.flush()
 		}
 	}
 	return 0, true

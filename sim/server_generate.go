@@ -146,12 +146,18 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 	g.prompt += len(tokens)
 	for i := range g.choices {
 		q := &sequence{lora: lora, finish: finish}
+		if r.CacheSalt != nil {
+			q.salt = *r.CacheSalt
+		}
 		q.Input, q.Output = len(tokens), output
 		// The answer comes back in the next turn of a conversation.
 		all := tokens[:len(tokens):len(tokens)]
 		answer := appendTokens(nil, string(s.answer(seed+uint64(i), output)))
 		all = append(all, answer[:output]...)
 		q.Blocks = extendKeys(slices.Clip(keys), all, s.o.BlockSize, salt)
+		if s.events != nil {
+			q.tokens = all
+		}
 		g.seqs = append(g.seqs, q)
 		g.seeds = append(g.seeds, seed+uint64(i))
 	}
