@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	// fasthttp's caches of time and addresses live as long as the process.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"),
+		// The fake engine's: its library lets one of each socket go on.
+		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*TCPDialer).tcpAddrsClean"))
 }
 
@@ -54,9 +57,18 @@ func startEngines(t testing.TB, n int, o sim.ServerOptions) []string {
 
 // listen starts a Watch over one pool of those addresses.
 func listen(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
+	return listenBy(t, decider.LeastWork{}, addresses, o)
+}
+
+// listenTokens is listen with a pool whose policy looks at tokens.
+func listenTokens(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
+	return listenBy(t, kvAware(16), addresses, o)
+}
+
+func listenBy(t testing.TB, policy decider.Policy, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
 	start := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
-	c := decider.PoolConfig{Name: "llama", Models: []string{"fake"}, Policy: decider.LeastWork{}}
+	c := decider.PoolConfig{Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy}
 	for i, a := range addresses {
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i), Address: a})
 	}
@@ -111,6 +123,85 @@ func TestListensToARunningEngine(t *testing.T) {
 		s := status()
 		return s.PromptTokens > 1200 && s.QueryTokens == s.PromptTokens && s.HitTokens > 500
 	})
+}
+
+// freePorts returns n ports on loopback that nobody listens on.
+func freePorts(t testing.TB, n int) (ports []int) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // all at once, so that no port comes twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// publishing runs an engine that publishes on events and answers on replay.
+func publishing(t testing.TB, l net.Listener, events, replay int, form sim.BlockEventsOptions) *sim.Server {
+	s := sim.NewServer(sim.ServerOptions{
+		Name: "r0", CacheTokens: 4096, EventForm: form,
+		Events: fmt.Sprintf("tcp://127.0.0.1:%d", events), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", replay),
+	})
+	if err := s.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	server := s.HTTPServer()
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close(); s.Close() })
+	return s
+}
+
+// Over real sockets: what the engine has at first, what comes and goes, and an
+// engine that is started anew behind the same address.
+func TestFollowsBlocksOfARunningEngine(t *testing.T) {
+	for _, form := range []sim.BlockEventsOptions{{}, {Maps: true, ByteHashes: true}} {
+		ports := freePorts(t, 3)
+		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+		start := func() (net.Listener, *sim.Server) {
+			l, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l, publishing(t, l, ports[1], ports[2], form)
+		}
+		l, engine := start()
+		ask := func(n int) {
+			for i := range n {
+				post(t, "http://"+address+"/v1/completions", fmt.Sprintf(`{"model":"fake","max_tokens":20,"prompt":"%d %s"}`, i%7, strings.Repeat(fmt.Sprint("word", i, " "), 60)))
+			}
+		}
+		ask(5) // before anybody listens
+		_, w := listenTokens(t, []string{address}, PoolOptions{Kind: VLLM, Events: EventOptions{Port: ports[1], Replay: ports[2]}})
+		status := func() BlockStatus {
+			s := w.Status()
+			if len(s) == 0 || s[0].Blocks == nil {
+				return BlockStatus{}
+			}
+			return *s[0].Blocks
+		}
+		same := func(what string) {
+			t.Helper()
+			until(t, what, func() bool { return status().Blocks == engine.Stats().StoredBlocks })
+			if s := status(); s.Blocks == 0 || s.Orphans+s.Strange > 0 {
+				t.Fatalf("%s: %+v", what, s)
+			}
+		}
+		same("the blocks from before")
+		ask(60) // more than the cache holds
+		same("the blocks after evictions")
+		l.Close()
+		engine.Close()
+		until(t, "the connection to break", func() bool { return status().Online == 0 })
+		_, engine = start()
+		ask(3)
+		until(t, "the new engine's events", func() bool { return status().Online == 1 })
+		same("the blocks of the new engine")
+		if s := status(); s.Rebuilt == 0 {
+			t.Errorf("%+v", s)
+		}
+	}
 }
 
 // An engine that dies, hangs or turns to nonsense costs the others nothing,

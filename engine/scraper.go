@@ -89,7 +89,10 @@ type Status struct {
 	Prompts  bool    `json:"prompts"`  // prompt tokens are counted
 	HitRate  float64 `json:"hit_rate"` // of the prefix cache since the engine's start; -1 = not told
 	Adapters string  `json:"adapters"` // LoRA adapters in use
-	MaxLoRA  int     `json:"max_lora"` // how many fit; 0 = not told
+	// Blocks is what the events of the KV cache tell; nil where none are followed.
+	Blocks *BlockStatus `json:"blocks,omitempty"`
+
+	MaxLoRA  int `json:"max_lora"` // how many fit; 0 = not told
 	answered time.Time
 }
 

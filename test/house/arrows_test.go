@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"spoa":           {}, // transport: knows nothing of decisions
 	"decider":        {"prompt", "session"},
 	"sim":            {"decider", "prompt", "session"},
-	"engine":         {"decider"},
+	"engine":         {"decider", "prompt"},
 	"haproxy":        {"decider", "spoa", "templates"}, // never nginx
 	"discover":       {},
 	"nginx":          {"decider", "templates"}, // never haproxy

@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+)
+
+const (
+	// dialTimeout bounds connecting and greeting, replayTimeout a whole replay.
+	dialTimeout   = 2 * time.Second
+	replayTimeout = 10 * time.Second
+	// quiet is how long no event comes before a replay is asked for, to see
+	// whether the last ones were lost.
+	quiet = 10 * time.Second
+	// offline is how long the pool goes by what an engine said that is not
+	// connected any more.
+	offline = 5 * time.Second
+)
+
+// lastNumber ends a replay.
+const lastNumber = ^uint64(0)
+
+// blockFollower follows the events of one rank.
+type blockFollower struct {
+	rank   *blockRank
+	events string // host:port
+	replay string // host:port; "" = there is none
+	log    func(msg string, err error)
+
+	ask    func(ctx context.Context) error // askReplay, but for tests
+	tried  time.Time                       // when all was last asked for
+	beyond bool                            // what is missing is no longer to be had
+}
+
+// again is how long to wait before all is asked for once more.
+const again = 30 * time.Second
+
+// run follows until ctx ends. It connects again for ever.
+func (f *blockFollower) run(ctx context.Context) {
+	defer f.rank.of.forget(f.rank)
+	if f.ask == nil {
+		f.ask = f.askReplay
+	}
+	var since time.Time // when the connection was lost
+	for failures := 0; ctx.Err() == nil; failures++ {
+		d := net.Dialer{Timeout: dialTimeout}
+		conn, err := d.DialContext(ctx, "tcp", f.events)
+		if err == nil {
+			var worked bool
+			worked, err = f.follow(ctx, conn)
+			if worked {
+				failures, since = 0, time.Now()
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if failures == 0 {
+			f.log("KV-cache events are lost; caches are predicted meanwhile", err)
+		}
+		pause := lastBackOff
+		if failures < 6 {
+			pause = firstBackOff << failures
+		}
+		pause = time.Duration(float64(pause) * (1 - jitter + 2*jitter*rand.Float64()))
+		for start := time.Now(); ctx.Err() == nil && time.Since(start) < pause; {
+			if time.Since(since) > offline {
+				f.rank.of.end()
+			}
+			wait(ctx, min(time.Second, pause-time.Since(start)))
+		}
+	}
+	f.rank.of.end()
+}
+
+// wait waits, but not beyond ctx.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// follow subscribes over conn and takes events in until that ends. It reports
+// whether it got so far as to hear of any.
+func (f *blockFollower) follow(ctx context.Context, conn net.Conn) (worked bool, err error) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	peer, err := newZMTPPeer(conn, "SUB", dialTimeout)
+	if err != nil {
+		return false, err
+	}
+	if err := peer.subscribe(); err != nil {
+		return false, err
+	}
+	return true, f.take(ctx, peer, nil)
+}
+
+// take takes events in until the connection ends; frames are of a message that
+// has come already, if any.
+func (f *blockFollower) take(ctx context.Context, peer *zmtpPeer, frames [][]byte) (err error) {
+	m := f.rank.of
+	m.online(1)
+	defer m.online(-1)
+	m.begin()
+	for unsure := f.connected(ctx); ; unsure = false {
+		if frames == nil {
+			if frames, err = f.nextMessage(ctx, peer); err != nil {
+				return err
+			}
+		}
+		if n := len(frames); n >= 2 && len(frames[n-2]) == 8 {
+			f.live(ctx, binary.BigEndian.Uint64(frames[n-2]), frames[n-1], unsure)
+			f.complete(ctx)
+		}
+		frames = nil
+	}
+}
+
+// connected asks for what was missed, as soon as a subscription stands. Where
+// there is no replay, the number of the next batch must tell whether anything
+// was: then it reports unsure.
+func (f *blockFollower) connected(ctx context.Context) (unsure bool) {
+	seen := f.rank.seen
+	if err := f.catchUp(ctx); err == nil || !seen {
+		return false
+	}
+	if f.replay != "" {
+		f.rank.reset()
+	}
+	return f.rank.seen
+}
+
+// live takes in a batch from the subscription. unsure tells that the engine may
+// have been started anew since the last one.
+func (f *blockFollower) live(ctx context.Context, number uint64, payload []byte, unsure bool) {
+	r := f.rank
+	take, gap := r.next(number)
+	if unsure && !take || gap && !f.fill(ctx, number) {
+		r.reset()
+	}
+	if take, _ = r.next(number); take {
+		if err := r.take(number, payload); err != nil {
+			f.log("KV-cache events are not understood", err)
+		}
+	}
+}
+
+// complete asks for all that the engine still has to tell, where something is
+// missing, now and then.
+func (f *blockFollower) complete(ctx context.Context) {
+	r := f.rank
+	if r.whole {
+		f.beyond = false
+		return
+	}
+	if f.beyond || f.replay == "" || time.Since(f.tried) < again {
+		return
+	}
+	f.tried = time.Now()
+	r.reset()
+	f.beyond = f.ask(ctx) == nil && !r.whole
+}
+
+// fill tries to get the batches that are missing before number.
+func (f *blockFollower) fill(ctx context.Context, number uint64) bool {
+	r := f.rank
+	r.of.mu.Lock()
+	r.of.view.Gaps++
+	r.of.mu.Unlock()
+	return f.catchUp(ctx) == nil && r.seen && r.last+1 >= number
+}
+
+// nextMessage waits for a message. When none comes for long it looks whether
+// any was lost.
+func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]byte, error) {
+	for {
+		if err := peer.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
+			return nil, err
+		}
+		_, err := peer.in.Peek(1)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = f.catchUp(ctx)
+			f.complete(ctx)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := peer.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
+			return nil, err
+		}
+		return peer.receive()
+	}
+}
+
+// errNoReplay tells that past events are not to be had.
+var errNoReplay = errors.New("no replay of past events")
+
+// catchUp takes in what the engine published after the last batch taken in.
+// That one is asked for as well: if it is another one now, the engine has been
+// started anew, and all there is comes from its first batch on.
+func (f *blockFollower) catchUp(ctx context.Context) error {
+	if f.replay == "" {
+		return errNoReplay
+	}
+	err := f.ask(ctx)
+	if errors.Is(err, errRestarted) {
+		f.rank.reset()
+		err = f.ask(ctx)
+	}
+	return err
+}
+
+// askReplay asks for a replay and takes it in.
+func (f *blockFollower) askReplay(ctx context.Context) error {
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, "tcp", f.replay)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	peer, err := newZMTPPeer(conn, "DEALER", dialTimeout)
+	if err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(replayTimeout)); err != nil {
+		return err
+	}
+	from := uint64(0)
+	if f.rank.seen {
+		from = f.rank.last
+	}
+	if err := peer.send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
+		return err
+	}
+	replay := replayed{rank: f.rank}
+	for {
+		frames, err := peer.receive()
+		if err != nil {
+			return err
+		}
+		// An empty frame, a topic in newer versions, number and payload.
+		n := len(frames)
+		if n < 3 || n > 4 || len(frames[n-2]) != 8 {
+			return errEvents
+		}
+		number, payload := binary.BigEndian.Uint64(frames[n-2]), frames[n-1]
+		if number == lastNumber && len(payload) == 0 {
+			return replay.end()
+		}
+		if err := replay.batch(number, payload); err != nil {
+			return err
+		}
+	}
+}
+
+// replayed takes in the batches of one replay.
+type replayed struct {
+	rank *blockRank
+	some bool // a batch has come
+}
+
+func (p *replayed) batch(number uint64, payload []byte) error {
+	r, first := p.rank, !p.some
+	p.some = true
+	if first && r.seen && number == r.last {
+		if !r.same(payload) {
+			return errRestarted
+		}
+		return nil
+	}
+	if r.seen && number <= r.last {
+		return errRestarted // it was asked for later ones
+	}
+	if _, gap := r.next(number); gap {
+		r.reset() // more was published than is kept
+	}
+	return r.take(number, payload)
+}
+
+// end is called when all batches have come.
+func (p *replayed) end() error {
+	if p.rank.seen && !p.some {
+		return errRestarted // not even the last one is there
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/decider"
+	"pointsman/sim"
+)
+
+// bench is a pool of the policy kv_aware over one engine, and what counts the
+// calls of its /tokenize.
+type bench struct {
+	t         testing.TB
+	engine    *sim.Server
+	decider   *decider.Decider
+	tokenizer *Tokenizer
+	calls     atomic.Int64
+	before    func() // called with each call
+}
+
+func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
+	b := &bench{t: t, engine: sim.NewServer(sim.ServerOptions{LoRA: []string{"sql"}, Events: "not opened"}), before: func() {}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/tokenize" {
+			b.calls.Add(1)
+			b.before()
+		}
+		b.engine.ServeHTTP(w, r)
+	})}
+	go server.Serve(l)
+	o := decider.TokenDefaults
+	o.Timeout = time.Second
+	if change != nil {
+		change(&o)
+	}
+	policy, err := decider.NewKVAware(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.decider = decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
+	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy,
+		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
+	}}})
+	b.tokenizer = NewTokenizer(metrics.NewSet())
+	t.Cleanup(func() {
+		b.idle()
+		b.tokenizer.client.CloseIdleConnections()
+		server.Close()
+		b.engine.Close()
+	})
+	return b
+}
+
+// idle waits until no call is under way.
+func (b *bench) idle() {
+	until(b.t, "the calls to end", func() bool {
+		b.tokenizer.mu.Lock()
+		defer b.tokenizer.mu.Unlock()
+		return len(b.tokenizer.calls) == 0
+	})
+}
+
+// prepare reads a body and has it tokenized.
+func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.Decision, bool) {
+	b.t.Helper()
+	var d decider.Decision
+	r := new(decider.Request)
+	if !b.decider.Read(r, decider.Input{Path: []byte(path), Body: []byte(body), BodySize: size}, &d) {
+		b.t.Fatalf("not read: %+v", d)
+	}
+	ok := b.tokenizer.Prepare(r, []byte(body), &d)
+	return r, d, ok
+}
+
+const chat = "/v1/chat/completions"
+
+func talk(turns ...string) string {
+	var list []string
+	for i, turn := range turns {
+		role := "user"
+		if i%2 == 1 {
+			role = "assistant"
+		}
+		list = append(list, fmt.Sprintf(`{"role":%q,"content":%q}`, role, strings.Repeat(turn+" ", 60)))
+	}
+	return `{"model":"fake","messages":[` + strings.Join(list, ",") + `]}`
+}
+
+// A conversation waits for an engine once. What is known of an earlier turn is
+// what begins the later one, by the engine's own tokens.
+func TestAConversationIsTokenizedOnce(t *testing.T) {
+	b := newBench(t, nil)
+	first, _, ok := b.prepare(chat, talk("one"), 0)
+	if !ok || b.calls.Load() != 1 || len(first.Blocks) == 0 || first.Input < 60 {
+		t.Fatalf("%d calls, %d blocks, %d tokens", b.calls.Load(), len(first.Blocks), first.Input)
+	}
+	again, _, _ := b.prepare(chat, talk("one"), 0)
+	if b.calls.Load() != 1 || again.Input != first.Input || fmt.Sprint(again.Blocks) != fmt.Sprint(first.Blocks) {
+		t.Errorf("the same prompt again: %d calls, %d blocks, %d tokens", b.calls.Load(), len(again.Blocks), again.Input)
+	}
+	b.before = func() { time.Sleep(50 * time.Millisecond) }
+	start := time.Now()
+	next, _, _ := b.prepare(chat, talk("one", "two", "three"), 0)
+	if fmt.Sprint(next.Blocks) != fmt.Sprint(first.Blocks) || time.Since(start) > 40*time.Millisecond {
+		t.Errorf("the next turn has %d blocks, the first one %d; it took %v", len(next.Blocks), len(first.Blocks), time.Since(start))
+	}
+	b.idle() // it is tokenized meanwhile
+	whole, _, _ := b.prepare(chat, talk("one", "two", "three"), 0)
+	if b.calls.Load() != 2 || len(whole.Blocks) < 2*len(first.Blocks) || fmt.Sprint(whole.Blocks[:len(first.Blocks)]) != fmt.Sprint(first.Blocks) {
+		t.Errorf("the whole of it: %d calls, %d blocks that begin with the %d of the first turn", b.calls.Load(), len(whole.Blocks), len(first.Blocks))
+	}
+	other, _, _ := b.prepare(chat, strings.Replace(talk("one"), `"fake"`, `"sql"`, 1), 0)
+	if len(other.Blocks) != len(first.Blocks) || other.Blocks[0] == first.Blocks[0] {
+		t.Error("the prompt of an adapter has the blocks of the model's")
+	}
+}
+
+// The keys of a prompt are those of the blocks that the engine says it has.
+func TestTokensAreThoseOfTheEvents(t *testing.T) {
+	b := newBench(t, nil)
+	for _, c := range []struct{ path, body string }{
+		{chat, talk("alpha", "beta", "gamma")},
+		{"/v1/completions", `{"model":"fake","prompt":"` + strings.Repeat("plain words ", 50) + `"}`},
+		{chat, `{"tools":[{"type":"function","function":{"name":"f"}}],"cache_salt":"tenant","model":"sql","messages":[{"role":"user","content":"` + strings.Repeat("é ", 90) + `"}]}`},
+	} {
+		r, _, ok := b.prepare(c.path, c.body, 0)
+		if !ok || len(r.Blocks) < 5 {
+			t.Fatalf("%s: %d blocks", c.body, len(r.Blocks))
+		}
+		m := &blockImage{pool: r.Pool, replica: "r0", blockTokens: 16}
+		rank := m.newRank()
+		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
+		for i, p := range b.engine.Batches() {
+			if err := rank.take(uint64(i), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have := map[uint64]bool{}
+		rank.table.each(func(k uint64) { have[k] = true })
+		for i, k := range r.Blocks {
+			if !have[k] {
+				t.Errorf("%.60s: block %d of %d is none of the %d that the engine published", c.body, i, len(r.Blocks), len(have))
+				break
+			}
+		}
+	}
+}
+
+func TestABurstOfOnePromptIsOneCall(t *testing.T) {
+	b := newBench(t, nil)
+	b.before = func() { time.Sleep(20 * time.Millisecond) }
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			if r, _, ok := b.prepare(chat, talk("same"), 0); !ok || len(r.Blocks) == 0 {
+				t.Error("not tokenized")
+			}
+		})
+	}
+	all.Wait()
+	if n := b.calls.Load(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+func TestWithoutTokens(t *testing.T) {
+	for _, reject := range []bool{false, true} {
+		b := newBench(t, func(o *decider.TokenOptions) {
+			o.Timeout = 20 * time.Millisecond
+			if reject {
+				o.OnUntokenized = "reject"
+			}
+		})
+		slow := make(chan struct{})
+		b.before = func() { <-slow }
+		for _, c := range []struct {
+			what, path, body string
+			size, status     int
+		}{
+			{"no prompt", chat, `{"model":"fake"}`, 0, 400},
+			{"a body that is cut", chat, talk("long")[:300], 5000, 503},
+			{"an engine that does not answer", chat, talk("late"), 0, 503},
+			{"another API", "/v1/embeddings", `{"model":"fake","input":"text"}`, 0, 0},
+		} {
+			r, d, ok := b.prepare(c.path, c.body, c.size)
+			want := c.status
+			if !reject {
+				want = 0
+			}
+			if ok != (want == 0) || d.Status != want || len(r.Blocks) != 0 {
+				t.Errorf("reject %v, %s: %v %+v, %d blocks", reject, c.what, ok, d, len(r.Blocks))
+			}
+		}
+		close(slow)
+		b.idle()
+		if r, _, ok := b.prepare(chat, talk("late"), 0); !ok || len(r.Blocks) == 0 {
+			t.Error("what came late is lost")
+		}
+		k := b.tokenizer
+		for what, n := range map[string]uint64{"no_prompt": k.empty.Get(), "cut": k.cut.Get(), "late": k.late.Get()} {
+			if n != 1 {
+				t.Errorf("%s counted %d times", what, n)
+			}
+		}
+		post(t, "http://"+b.decider.Pools()[0].Members()[0].Address+"/fake/fail", `{"path":"/tokenize","status":500}`)
+		_, d, ok := b.prepare(chat, talk("failing"), 0)
+		if ok == reject || reject && d.Status != 503 || k.failed.Get() != 1 {
+			t.Errorf("an engine that fails: %v %+v", ok, d)
+		}
+	}
+}
+
+func TestTokenCacheIsBounded(t *testing.T) {
+	var c tokenCache
+	entry := tokenEntry{make([]uint64, 1000), 16_000}
+	for i := range uint64(10_000) {
+		c.put(i, entry)
+		if i%2 == 0 {
+			c.get(0) // kept by being asked for
+		}
+	}
+	n := (len(c.young) + len(c.old)) * (1000 + cacheEntryCost)
+	if _, ok := c.get(0); !ok || n > 2*cacheBlocks+2000 || n < cacheBlocks {
+		t.Errorf("%d blocks held, the first entry %v", n, ok)
+	}
+	if _, ok := c.get(1); ok {
+		t.Error("an entry that nobody asked for is still there")
+	}
+}

@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+)
+
+// serve runs a server of whatever f writes on a connection.
+func serve(t testing.TB, f func(c net.Conn)) net.Conn {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if c, err := l.Accept(); err == nil {
+			f(c)
+			c.Close()
+		}
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); l.Close(); <-done })
+	return conn
+}
+
+// greeting is what a ZeroMQ peer sends at first.
+func greeting() []byte {
+	g := make([]byte, 64)
+	g[0], g[9], g[10] = 0xff, 0x7f, 3
+	copy(g[12:], "NULL")
+	return append(g, "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"...)
+}
+
+func TestZMTPSpeaksWithALibrary(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	pub := zmq4.NewPub(ctx)
+	defer pub.Close()
+	if err := pub.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", pub.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.close()
+	if err := peer.subscribe(); err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("x"), 300_000)
+	sent := make(chan struct{})
+	go func() { // the subscription takes effect some time
+		for {
+			select {
+			case <-sent:
+				return
+			case <-time.After(5 * time.Millisecond):
+				_ = pub.SendMulti(zmq4.NewMsgFrom([]byte("t"), nil, []byte("12345678"), large))
+			}
+		}
+	}()
+	defer close(sent)
+	for range 3 {
+		f, err := peer.receive()
+		if err != nil || len(f) != 4 || string(f[0]) != "t" || len(f[1]) != 0 || string(f[2]) != "12345678" || !bytes.Equal(f[3], large) {
+			t.Fatalf("%d frames, %v", len(f), err)
+		}
+	}
+}
+
+func TestZMTPAnswersPings(t *testing.T) {
+	pong := make(chan []byte, 1)
+	conn := serve(t, func(c net.Conn) {
+		c.Write(append(greeting(), "\x04\x09\x04PING\x00\x64ab\x00\x02hi"...))
+		in := make([]byte, 64+27+9) // greeting, READY and PONG
+		n, _ := io.ReadFull(c, in)
+		pong <- in[:n]
+	})
+	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := peer.receive()
+	if err != nil || len(f) != 1 || string(f[0]) != "hi" {
+		t.Fatalf("%q %v", f, err)
+	}
+	if got := <-pong; !bytes.HasSuffix(got, []byte("\x04\x07\x04PONGab")) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestZMTPRefuses(t *testing.T) {
+	for what, sends := range map[string][]byte{
+		"HTTP":             []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nServer: something long enough for a greeting\r\n\r\n"),
+		"an old version":   append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 1}, make([]byte, 60)...),
+		"security":         bytes.Replace(greeting(), []byte("NULL\x00"), []byte("CURVE"), 1),
+		"no READY":         append(greeting()[:64], "\x00\x02hi"...),
+		"silence":          nil,
+		"a greeting alone": greeting()[:64],
+	} {
+		conn := serve(t, func(c net.Conn) { c.Write(sends); time.Sleep(100 * time.Millisecond) })
+		if _, err := newZMTPPeer(conn, "SUB", 50*time.Millisecond); err == nil {
+			t.Errorf("%s was taken for a peer", what)
+		}
+	}
+	conn := serve(t, func(c net.Conn) { c.Write(append(greeting(), "\x02\xff\xff\xff\xff\xff\xff\xff\xff"...)) })
+	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peer.receive(); !errors.Is(err, errZMTPLarge) {
+		t.Errorf("a message without end: %v", err)
+	}
+}
+
+// scripted is a connection on which what a peer sends is known beforehand.
+type scripted struct {
+	net.Conn
+	in io.Reader
+}
+
+func (s *scripted) Read(b []byte) (int, error)      { return s.in.Read(b) }
+func (s *scripted) Write(b []byte) (int, error)     { return len(b), nil }
+func (s *scripted) SetDeadline(time.Time) error     { return nil }
+func (s *scripted) SetReadDeadline(time.Time) error { return nil }
+
+func FuzzZMTP(f *testing.F) {
+	f.Add([]byte("\x00\x02hi"))
+	f.Add([]byte("\x01\x01t\x01\x0812345678\x02\x00\x00\x00\x00\x00\x00\x00\x03abc"))
+	f.Add([]byte("\x04\x09\x04PING\x00\x64ab\x00\x02hi"))
+	f.Add(bytes.Repeat([]byte{1, 0}, 40))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		peer, err := newZMTPPeer(&scripted{in: io.MultiReader(bytes.NewReader(greeting()), bytes.NewReader(sent))}, "SUB", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range len(sent) + 1 {
+			frames, err := peer.receive()
+			if err != nil {
+				if cap(peer.buf) > 64<<10+8*len(sent) {
+					t.Fatal(fmt.Sprint(cap(peer.buf), " bytes for ", len(sent)))
+				}
+				return
+			}
+			if len(frames) == 0 || len(frames) > zmtpMaxFrames {
+				t.Fatalf("%d frames", len(frames))
+			}
+		}
+		t.Fatal("more messages than bytes")
+	})
+}
