@@ -134,6 +134,8 @@ type Pool struct {
 	// path as :8002/metrics. Empty: where engines of the kind do, or any of
 	// the usual places. "off": they are not asked.
 	Metrics string `yaml:"metrics"`
+	// KVEvents says where the engines publish the events of their KV caches.
+	KVEvents KVEvents `yaml:"kv_events"`
 	// Replicas by name. Empty: they are taken from the HAProxy backend of the
 	// pool's name, through the runtime API, unless Discover says where from.
 	Replicas map[string]*Replica `yaml:"replicas"`
@@ -162,6 +164,15 @@ type Pool struct {
 	line, col int
 }
 
+// KVEvents are ports of the engines, on the replicas' hosts, or an address of
+// the agent's own.
+type KVEvents struct {
+	Port   int    `yaml:"port"`   // of the first rank; 0 = none are published
+	Replay int    `yaml:"replay"` // where past events are asked for; 0 = nowhere
+	Ranks  int    `yaml:"ranks"`  // of data parallelism; their ports follow one another
+	Bind   string `yaml:"bind"`   // host:port that the engines connect to, instead of port
+}
+
 // Replica is one engine server of a pool.
 type Replica struct {
 	Name    string `yaml:"-"`
@@ -173,6 +184,8 @@ type Replica struct {
 	MaxRequests int `yaml:"max_requests"`
 	// CacheTokens stands before the pool's; 0 = the pool's.
 	CacheTokens int `yaml:"cache_tokens"`
+	// KVEvents stands before the pool's, but for bind; port 0 = the pool's.
+	KVEvents KVEvents `yaml:"kv_events"`
 
 	line, col int
 }
@@ -225,9 +238,11 @@ func (p *Pool) begin(key *yaml.Node) {
 	p.Policy.Name = DefaultPolicy
 	p.Spill, p.LoRASlots = DefaultSpill, DefaultLoRASlots
 	p.Discover.Poll, p.Health.Path = 5*time.Second, "/health"
+	p.KVEvents.Ranks = 1
 }
 
 func (r *Replica) begin(key *yaml.Node) {
 	r.Name, r.line, r.col = key.Value, key.Line, key.Column
 	r.Weight = 1
+	r.KVEvents.Ranks = 1
 }

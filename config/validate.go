@@ -203,6 +203,7 @@ func (v *validator) pool(p *Pool) {
 	if p.Metrics != "" && !metricsForm.MatchString(p.Metrics) {
 		v.refuse(path+".metrics", "%s; want a path as /metrics, a port and a path as :8002/metrics, or off", quote(p.Metrics))
 	}
+	v.events(path+".kv_events", &p.KVEvents)
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
@@ -233,6 +234,24 @@ func (v *validator) pool(p *Pool) {
 	}
 }
 
+func (v *validator) events(path string, e *KVEvents) {
+	within(v, path+".ranks", e.Ranks, 1, 256)
+	within(v, path+".port", e.Port, 0, 65535-e.Ranks+1)
+	within(v, path+".replay", e.Replay, 0, 65535-e.Ranks+1)
+	if e.Bind == "" {
+		return
+	}
+	host, err := parseHostPort(e.Bind)
+	switch {
+	case err != nil:
+		v.refuse(path+".bind", "%s is no address to listen on; %v", quote(e.Bind), err)
+	case host == "":
+		v.refuse(path+".bind", "%s is open to the network; want 127.0.0.1%s, or 0.0.0.0%[2]s if that is meant", quote(e.Bind), e.Bind)
+	case e.Port > 0:
+		v.refuse(path+".bind", "want either this or port")
+	}
+}
+
 func (v *validator) replica(path string, r *Replica) {
 	if !nameForm.MatchString(r.Name) {
 		v.refuse(path, "no name for a replica, which is an HAProxy server too; %s", nameWant)
@@ -247,6 +266,10 @@ func (v *validator) replica(path string, r *Replica) {
 		v.refuse(path+".address", "%s; %v", quote(r.Address), errHostPort)
 	}
 	within(v, path+".weight", r.Weight, 1, 256)
+	v.events(path+".kv_events", &r.KVEvents)
+	if r.KVEvents.Bind != "" {
+		v.refuse(path+".kv_events.bind", "all replicas of a pool connect to one address; want it in the pool's kv_events")
+	}
 	within(v, path+".max_requests", r.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", r.CacheTokens, 0, 100_000_000)
 }

@@ -15,6 +15,11 @@ import (
 
 // Agent answers HAProxy's questions. Handle is safe for concurrent use.
 type Agent struct {
+	// Prepare, unless nil, is called with each request between reading it and
+	// deciding, and with its body. When it reports false, d answers the
+	// request. It is set before Handle.
+	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
+
 	decider *decider.Decider
 	latency *metrics.PrometheusHistogram
 	scratch sync.Pool
@@ -47,7 +52,8 @@ func (s *scratch) Bound() { s.bound <- struct{}{} }
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
 	s := a.scratch.Get().(*scratch)
-	if a.decider.Read(&s.request, input(m), &s.decision) {
+	in := input(m)
+	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
 		if s.request.Pool.Submit(&s.request, &s.decision, s) {
 			a.latency.Update(time.Since(start).Seconds())
 			<-s.bound // held: the time until then is no cost of ours

@@ -23,6 +23,11 @@ import (
 // X-Accel-Redirect. Whatever goes wrong, the answer lets nginx balance by
 // itself. It is safe for concurrent use.
 type Agent struct {
+	// Prepare, unless nil, is called with each request between reading it and
+	// deciding, and with as much of its body as was read. When it reports false,
+	// d answers the request. It is set before Serve.
+	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
+
 	decider *decider.Decider
 	servers *Servers
 	log     *slog.Logger
@@ -158,7 +163,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.again(ctx, &in, tried, o) {
 		return
 	}
-	if a.decider.Read(&s.request, in, &s.decision) {
+	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
 		if s.request.Pool.Submit(&s.request, &s.decision, s) {
 			a.latency.Update(time.Since(start).Seconds())
 			<-s.bound // held: the time until then is no cost of ours

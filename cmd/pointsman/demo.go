@@ -42,6 +42,7 @@ type demoResult struct {
 	InFlightAfter int                    `json:"in_flight_after"`
 	TTFT          percentiles            `json:"ttft_ms"`
 	HitRate       float64                `json:"hit_rate"`
+	Expected      float64                `json:"hit_rate_expected"` // by the agent, when it decided
 	PerReplica    map[string]replicaLoad `json:"per_replica"`
 	Predicted     prediction             `json:"predicted"`
 
@@ -182,5 +183,6 @@ func (c *demoCmd) result(ctx context.Context, s *stage, policy string, l *traffi
 		r.PerReplica[rep.Name] = replicaLoad{rep.Served, uint64(metric(page, "vllm:prompt_tokens_total")), ratio(h, q)}
 	}
 	r.HitRate = ratio(hits, queries)
+	r.Expected = ratio(float64(pool.CachedTokens), float64(pool.PromptTokens))
 	return r, nil
 }

@@ -57,16 +57,21 @@ func printDemo(w io.Writer, results []*demoResult) {
 	}
 	fmt.Fprintln(w, "\nMeasured through the proxy, and in brackets what the simulator says of the same workload:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tfirst token p50 ms\tp90 ms\tp99 ms\tprompt cached\t")
+	fmt.Fprintln(t, "policy\tfirst token p50 ms\tp90 ms\tp99 ms\tprompt cached\texpected\t")
 	both := func(format string, measured, predicted float64) string {
 		return fmt.Sprintf(format+" ("+format+")", measured, predicted)
 	}
 	for _, r := range results {
 		m, p := r.TTFT, r.Predicted.TTFT
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t\n", r.Policy, both("%.0f", m.P50, p.P50), both("%.0f", m.P90, p.P90),
-			both("%.0f", m.P99, p.P99), both("%.1f %%", 100*r.HitRate, 100*r.Predicted.HitRate))
+		expected := "-" // only some policies look at prompts
+		if r.Expected > 0 {
+			expected = fmt.Sprintf("%.1f %%", 100*r.Expected)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Policy, both("%.0f", m.P50, p.P50), both("%.0f", m.P90, p.P90),
+			both("%.0f", m.P99, p.P99), both("%.1f %%", 100*r.HitRate, 100*r.Predicted.HitRate), expected)
 	}
 	t.Flush()
+	fmt.Fprintln(w, "Cached is what the engines told; expected is what the agent believed when it chose.")
 }
 
 func (r *demoResult) print(w io.Writer) {

@@ -54,7 +54,7 @@ func (s *stage) close() {
 }
 
 func (c *demoCmd) raise(ctx context.Context, s *stage, policy string) error {
-	ports, err := freePorts(c.Replicas + 3)
+	ports, err := freePorts(3*c.Replicas + 3)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,9 @@ func (c *demoCmd) raise(ctx context.Context, s *stage, policy string) error {
 	for i, address := range ports[:c.Replicas] {
 		name := fmt.Sprintf("r%d", i+1)
 		l.pool.Replicas = append(l.pool.Replicas, templates.Replica{Name: name, Address: address})
-		fmt.Fprintf(&replicas, "      %s: {address: %q}\n", name, address)
-		if err := s.startEngine(ctx, c, name, address); err != nil {
+		events, replay := ports[c.Replicas+3+2*i], ports[c.Replicas+4+2*i]
+		fmt.Fprintf(&replicas, "      %s: {address: %q, kv_events: {port: %s, replay: %s}}\n", name, address, portOf(events), portOf(replay))
+		if err := s.startEngine(ctx, c, name, address, events, replay); err != nil {
 			return err
 		}
 	}
@@ -88,19 +89,21 @@ func (c *demoCmd) raise(ctx context.Context, s *stage, policy string) error {
 	return s.await(ctx, s.url+"/v1/models", s.proxy.name)
 }
 
-func (s *stage) startEngine(ctx context.Context, c *demoCmd, name, address string) error {
+func (s *stage) startEngine(ctx context.Context, c *demoCmd, name, address, events, replay string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	err = s.start(name, self, "engine", "--listen", address, "--name", name, "--model", "demo",
-		"--profile", "70b", "--speed", fmt.Sprint(c.Speed), "--cache-tokens", fmt.Sprint(c.CacheTokens))
+		"--events", "tcp://"+events, "--replay", "tcp://"+replay, "--profile", "70b", "--speed", fmt.Sprint(c.Speed), "--cache-tokens", fmt.Sprint(c.CacheTokens))
 	if err != nil {
 		return err
 	}
 	s.engines = append(s.engines, "http://"+address)
 	return s.await(ctx, "http://"+address+"/health", name)
 }
+
+func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
 func (s *stage) startAgent(ctx context.Context) error {
 	self, err := os.Executable()

@@ -21,6 +21,8 @@ type engineCmd struct {
 	Profile     string   `default:"8b" enum:"8b,70b" help:"Timing: 8b or 70b."`
 	Speed       float64  `default:"1" help:"How many times faster than the profile; 0 does not wait at all."`
 	BlockSize   int      `default:"16" help:"Tokens in a block of KV cache."`
+	Events      string   `help:"Publish KV-cache events there, as tcp://127.0.0.1:5557."`
+	Replay      string   `help:"Answer there what past events were, as tcp://127.0.0.1:5558."`
 	CacheTokens int      `default:"500000" help:"Size of the KV cache in tokens."`
 }
 
@@ -32,8 +34,12 @@ func (c *engineCmd) Run() error {
 	engine := sim.NewServer(sim.ServerOptions{
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
+		Events: c.Events, Replay: c.Replay,
 	})
 	defer engine.Close()
+	if err := engine.Publish(); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err

@@ -76,7 +76,16 @@ func deciderConfig(c *config.Config, epoch time.Time) (decider.Config, error) {
 func engineOptions(c *config.Config) map[string]engine.PoolOptions {
 	options := map[string]engine.PoolOptions{}
 	for name, p := range c.Pools {
-		options[name] = engine.PoolOptions{Kind: engine.KindOf(p.Engine), Metrics: p.Metrics}
+		o := engine.PoolOptions{
+			Kind: engine.KindOf(p.Engine), Metrics: p.Metrics, Events: engine.EventOptions(p.KVEvents),
+			Replicas: map[string]engine.EventOptions{},
+		}
+		for _, r := range p.Replicas {
+			if r.KVEvents.Port > 0 {
+				o.Replicas[r.Name] = engine.EventOptions(r.KVEvents)
+			}
+		}
+		options[name] = o
 	}
 	return options
 }

@@ -15,6 +15,9 @@ var policies = []policyEntry{
 	policy("least_work", none, func(*struct{}) (decider.Policy, error) { return decider.LeastWork{}, nil }),
 	policy(lateBinding, none, func(*struct{}) (decider.Policy, error) { return decider.LeastWorkLate{}, nil }),
 	policy("least_tokens", none, func(*struct{}) (decider.Policy, error) { return decider.LeastTokens{}, nil }),
+	policy("kv_aware", decider.TokenDefaults, func(o *decider.TokenOptions) (decider.Policy, error) {
+		return decider.NewKVAware(*o)
+	}),
 	policy("least_requests", none, func(*struct{}) (decider.Policy, error) { return decider.LeastRequests{}, nil }),
 	policy("power_of_two", none, func(*struct{}) (decider.Policy, error) { return decider.PowerOfTwo{}, nil }),
 	policy("round_robin", none, func(*struct{}) (decider.Policy, error) { return &decider.RoundRobin{}, nil }),

@@ -101,10 +101,13 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 		return nil, err
 	}
 	d.Apply(dc)
+	asked := haproxy.NewAgent(d, set)
+	tokenizer := engine.NewTokenizer(set)
+	asked.Prepare = tokenizer.Prepare
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,
 		found: make(chan found), known: map[string]found{}, watch: watch{},
-		spoe:    &spoa.Server{Handler: haproxy.NewAgent(d, set).Handle, Log: log},
+		spoe:    &spoa.Server{Handler: asked.Handle, Log: log},
 		feed:    haproxy.NewFeed(d, set, log),
 		engines: engine.NewWatch(d, set, log),
 		admin:   admin.New(d, set, version),
@@ -113,6 +116,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	}
 	if conf.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
+		a.nginx.agent.Prepare = tokenizer.Prepare
 	}
 	a.engines.Configure(engineOptions(conf))
 	a.admin.Signals = func() any { return a.engines.Status() }
