@@ -1,4 +1,5 @@
-# make demo    everything at once: a real HAProxy, fake replicas, the agent
+# make demo    everything at once: a real HAProxy, fake replicas, the agent;
+#              PROXY=nginx for nginx in its place
 # make test    all tests, on real binaries
 # make build   the binary, ./pointsman
 # make install the binary, the systemd units and, where there is none, a configuration
@@ -9,6 +10,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 PREFIX  ?= /usr/local
 FUZZTIME ?= 30s
+PROXY   ?= haproxy
 
 export CGO_ENABLED = 0
 
@@ -18,8 +20,8 @@ build:
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o pointsman ./cmd/pointsman
 
 demo: build
-	@sh test/setup.sh haproxy
-	./pointsman demo
+	@sh test/setup.sh $(PROXY)
+	./pointsman demo --proxy $(PROXY)
 
 test:
 	@sh test/setup.sh
@@ -29,7 +31,7 @@ test:
 	$(GO) test -p 1 -count 1 -timeout 15m ./test/...
 
 bench:
-	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy
+	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy ./nginx
 	$(GO) run ./bench/overhead
 
 soak:
@@ -50,6 +52,7 @@ install: build
 	test -e $(DESTDIR)/etc/default/pointsman || install -D -m 640 packaging/pointsman.default $(DESTDIR)/etc/default/pointsman
 	install -D -m 644 templates/systemd/pointsman.service $(DESTDIR)/etc/systemd/system/pointsman.service
 	install -D -m 644 templates/systemd/pointsman-spoe.socket $(DESTDIR)/etc/systemd/system/pointsman-spoe.socket
+	install -D -m 644 templates/systemd/pointsman-nginx.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
 	install -D -m 644 templates/systemd/pointsman.sysusers $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
 
 clean:

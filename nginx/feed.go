@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -24,6 +25,7 @@ type Feed struct {
 	servers *Servers
 	agent   string // host:port, where it is no unix socket
 	log     *slog.Logger
+	port    atomic.Int64 // of the socket; 0 before there is one
 	queue   chan *datagram
 	free    sync.Pool
 	breaks  breaks
@@ -51,10 +53,6 @@ const maxLine = 4096
 // queued is how many lines may wait: a second or so at nginx's full speed.
 const queued = 16 << 10
 
-// receiveBuffer is what is asked of the kernel for the socket, in bytes. The
-// kernel's own bound may be lower.
-const receiveBuffer = 8 << 20
-
 type datagram struct {
 	n    int
 	text [maxLine]byte
@@ -74,6 +72,7 @@ func NewFeed(d *decider.Decider, s *Servers, agent string, set *metrics.Set, log
 		conns:     map[net.PacketConn]struct{}{},
 	}
 	set.NewGauge(`pointsman_feed_queue{proxy="nginx"}`, func() float64 { return float64(len(f.queue)) })
+	set.NewGauge(`pointsman_feed_lost_total{proxy="nginx"}`, func() float64 { return float64(dropped(int(f.port.Load()))) })
 	return f
 }
 
@@ -94,8 +93,9 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	if !ok {
 		return fmt.Errorf("a feed from %T", c)
 	}
-	if err := u.SetReadBuffer(receiveBuffer); err != nil {
-		f.log.Warn("the feed's socket keeps its small buffer", "proxy", "nginx", "error", err)
+	grow(u)
+	if a, ok := u.LocalAddr().(*net.UDPAddr); ok {
+		f.port.Store(int64(a.Port))
 	}
 	d := f.free.Get().(*datagram)
 	for {

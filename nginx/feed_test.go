@@ -62,6 +62,30 @@ func TestFeedKeepsUp(t *testing.T) {
 	}
 }
 
+// What the kernel drops is counted: nobody reads this socket.
+func TestDropped(t *testing.T) {
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	port := c.LocalAddr().(*net.UDPAddr).Port
+	if n := dropped(port); n != 0 {
+		t.Errorf("%d at the start", n)
+	}
+	out, err := net.Dial("udp", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	for range 10_000 {
+		out.Write(make([]byte, 1000))
+	}
+	if n := dropped(port); n == 0 {
+		t.Error("none of 10 MB")
+	}
+}
+
 func BenchmarkLine(b *testing.B) {
 	d := newDecider()
 	f := NewFeed(d, NewServers(d), "", newSet(), silent)

@@ -31,7 +31,7 @@ func tool(t *testing.T, name string) {
 func installed(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"pointsman.service", "pointsman-spoe.socket"} {
+	for _, name := range []string{"pointsman.service", "pointsman-spoe.socket", "pointsman-nginx.socket"} {
 		text, err := os.ReadFile(filepath.Join(units, name))
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestUnitsVerify(t *testing.T) {
 	dir := installed(t)
 	// systemd-analyze exits with 0 on an unknown key; that it is silent says more.
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no",
-		filepath.Join(dir, "pointsman.service"), filepath.Join(dir, "pointsman-spoe.socket")).CombinedOutput()
+		filepath.Join(dir, "pointsman.service"), filepath.Join(dir, "pointsman-spoe.socket"), filepath.Join(dir, "pointsman-nginx.socket")).CombinedOutput()
 	var ours []string
 	for line := range strings.Lines(string(out)) {
 		if strings.Contains(line, "pointsman") {

@@ -3,7 +3,8 @@
 # HAProxy and nginx from apt, and two newer pairs from later Debian suites,
 # unpacked into a cache folder where they run through their own loader, without
 # chroot. It changes nothing when everything is there already. With the argument
-# haproxy it brings only HAProxy from apt, which is all that the demo needs.
+# haproxy or nginx it brings only that one from apt, which is all that the demo
+# needs.
 #
 #   trixie  HAProxy 3.0, nginx 1.26
 #   forky   HAProxy 3.2, nginx 1.30
@@ -105,10 +106,10 @@ unpack() {
 	as_root touch "$dir/.complete"
 }
 
-if [ "${1:-}" = haproxy ]; then
-	host_packages haproxy:haproxy
-	exit 0
-fi
+case "${1:-}" in
+haproxy) host_packages haproxy:haproxy; exit 0 ;;
+nginx) host_packages nginx:nginx-light; exit 0 ;;
+esac
 host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd
 for suite in $suites; do
 	unpack "$suite"

@@ -36,6 +36,12 @@ func (c *demoCmd) proxy() (*demoProxy, error) {
 	if len(p.command) == 0 {
 		return nil, fmt.Errorf("--%s is empty", p.name)
 	}
+	if _, err := exec.LookPath(p.command[0]); err != nil {
+		// Where it is, but not in the path of a plain user.
+		if sbin, err := exec.LookPath("/usr/sbin/" + p.command[0]); err == nil {
+			p.command[0] = sbin
+		}
+	}
 	out, err := exec.Command(p.command[0], append(p.command[1:], "-v")...).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%s does not run: %w (on Debian: apt-get install %s)", strings.Join(p.command, " "), err, p.name)

@@ -172,7 +172,7 @@ func TestDocumentedMetrics(t *testing.T) {
 func exposed(t *testing.T) map[string]bool {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprint(&b, "agent: {zone: a}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n")
+	fmt.Fprint(&b, "agent: {zone: a}\nlisten: {nginx: '127.0.0.1:1'}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n")
 	for _, name := range policyNames() {
 		options := ""
 		if name == "expression" {

@@ -12,14 +12,41 @@ import (
 	"pointsman/config"
 )
 
-// inherited returns the sockets that systemd hands over, by their
-// FileDescriptorName.
-func inherited() (map[string][]net.Listener, error) { return activation.ListenersWithNames() }
+// handed are the sockets that systemd hands over.
+type handed struct {
+	listeners map[string][]net.Listener // by their FileDescriptorName
+	packets   []net.PacketConn
+}
+
+// inherited takes what systemd hands over.
+func inherited() handed {
+	h := handed{listeners: map[string][]net.Listener{}}
+	for _, f := range activation.Files(true) {
+		if l, err := net.FileListener(f); err == nil {
+			h.listeners[f.Name()] = append(h.listeners[f.Name()], l)
+		} else if c, err := net.FilePacketConn(f); err == nil {
+			h.packets = append(h.packets, c)
+		}
+		f.Close()
+	}
+	return h
+}
+
+// listenPacket opens an address for datagrams. A socket from systemd that is
+// bound to it stands for it.
+func (h handed) listenPacket(address string) (net.PacketConn, error) {
+	for _, c := range h.packets {
+		if c.LocalAddr().String() == address {
+			return c, nil
+		}
+	}
+	return net.ListenPacket("udp", address)
+}
 
 // listen opens an address of the configuration. Sockets of that name from
 // systemd stand for it; there may be several, such as one inside a chroot.
-func listen(name, address string, inherited map[string][]net.Listener) ([]net.Listener, error) {
-	if ls := inherited[name]; len(ls) > 0 {
+func (h handed) listen(name, address string) ([]net.Listener, error) {
+	if ls := h.listeners[name]; len(ls) > 0 {
 		return ls, nil
 	}
 	network, addr, err := config.ParseAddress(address)

@@ -1,5 +1,5 @@
-// Command pointsman decides for HAProxy which replica of an LLM a request
-// goes to. It is the agent and the tools around it in one binary.
+// Command pointsman decides for HAProxy and nginx which replica of an LLM a
+// request goes to. It is the agent and the tools around it in one binary.
 package main
 
 import (
@@ -44,7 +44,7 @@ func versionText() string {
 func main() {
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
-		kong.Description("The route-decision agent for LLM serving behind HAProxy."),
+		kong.Description("The route-decision agent for LLM serving behind HAProxy or nginx."),
 		kong.Vars{"default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": defaultSPOEConf, "nginx_dir": defaultNginxDir}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err := ctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "pointsman:", err)

@@ -168,10 +168,7 @@ func (a *agent) run() error {
 
 // start opens the sockets and serves them.
 func (a *agent) start() error {
-	handed, err := inherited()
-	if err != nil {
-		return fmt.Errorf("sockets from systemd: %w", err)
-	}
+	handed := inherited()
 	l := a.conf.Listen
 	type server struct {
 		name, address string
@@ -189,7 +186,8 @@ func (a *agent) start() error {
 		if s.address == "" {
 			continue
 		}
-		ls, err := listen(s.name, s.address, handed)
+		ls, err := handed.listen(s.name, s.address)
+		delete(handed.listeners, s.name)
 		if err != nil {
 			a.stop()
 			return err
@@ -203,16 +201,22 @@ func (a *agent) start() error {
 			}()
 		}
 	}
-	return a.witness()
+	for name, ls := range handed.listeners {
+		a.log.Warn("a socket from systemd is not served: it is off in the configuration, or its name is not known", "name", name)
+		for _, l := range ls {
+			l.Close()
+		}
+	}
+	return a.witness(handed)
 }
 
 // witness opens the feed's port for datagrams too.
-func (a *agent) witness() error {
+func (a *agent) witness(handed handed) error {
 	network, address, err := config.ParseAddress(a.conf.Listen.Feed)
 	if err != nil || network != "tcp" {
 		return nil // off, or a path: datagrams to one are lost too easily
 	}
-	c, err := net.ListenPacket("udp", address)
+	c, err := handed.listenPacket(address)
 	if err != nil {
 		a.stop()
 		return fmt.Errorf("listen.feed, for datagrams: %w", err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"pointsman/sim"
 	"pointsman/test/proxies"
 )
 
@@ -52,6 +53,30 @@ http {
 }
 `
 
+// pasteNginx puts the snippets of printed into conf, as the heads say.
+func pasteNginx(t *testing.T, conf, printed string) string {
+	t.Helper()
+	heads := head.FindAllStringSubmatchIndex(printed, -1)
+	if len(heads) != 4 {
+		t.Fatalf("printed:\n%s", printed)
+	}
+	for i, at := range heads {
+		end := len(printed)
+		if i+1 < len(heads) {
+			end = heads[i+1][0]
+		}
+		if at[4] >= 0 {
+			continue // optional
+		}
+		mark := "    #paste " + printed[at[2]:at[3]] + "\n"
+		if !strings.Contains(conf, mark) {
+			t.Fatalf("no section %q to paste into", printed[at[2]:at[3]])
+		}
+		conf = strings.ReplaceAll(conf, mark, printed[at[1]:end]+"\n")
+	}
+	return conf
+}
+
 // TestNginxAttach pastes what `render nginx --attach` prints, as it says, into a
 // configuration that exists. Requests are decided, access rules hold, the user's
 // own log goes on, and other traffic is left alone.
@@ -63,24 +88,7 @@ func TestNginxAttach(t *testing.T) {
 		_, printed := s.render("--attach", "--out", etc, "--nginx-dir", etc)
 		printed = strings.ReplaceAll(printed, "$pm_own pm~llama;", "$pm_own vllm;") // what stood in their proxy_pass
 		conf := fmt.Sprintf(nginxUsers, s.front, engines[0].address, engines[1].address)
-		heads := head.FindAllStringSubmatchIndex(printed, -1)
-		if len(heads) != 4 {
-			t.Fatalf("printed:\n%s", printed)
-		}
-		for i, at := range heads {
-			end := len(printed)
-			if i+1 < len(heads) {
-				end = heads[i+1][0]
-			}
-			if at[4] >= 0 {
-				continue // optional
-			}
-			mark := "    #paste " + printed[at[2]:at[3]] + "\n"
-			if !strings.Contains(conf, mark) {
-				t.Fatalf("no section %q to paste into", printed[at[2]:at[3]])
-			}
-			conf = strings.ReplaceAll(conf, mark, printed[at[1]:end]+"\n")
-		}
+		conf = pasteNginx(t, conf, printed)
 		s.nginx = proxies.StartNginx(t, bin, conf)
 		client := newClient(4, true, false)
 		defer client.CloseIdleConnections()
@@ -141,5 +149,99 @@ func TestNginxCheck(t *testing.T) {
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "nginx: accepts the rendered configuration") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestNginxReadme follows the README's nginx part to the letter, in a folder that
+// stands for the machine: its configuration with the engines' addresses, its
+// commands, the lines pasted as they say.
+func TestNginxReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, ok := strings.Cut(string(readme), "## Attach it to an nginx")
+	if !ok {
+		t.Fatal("no such part")
+	}
+	fence := func(language string) string {
+		t.Helper()
+		_, rest, ok := strings.Cut(part, "```"+language+"\n")
+		block, _, ok2 := strings.Cut(rest, "```")
+		if !ok || !ok2 {
+			t.Fatalf("no block of %s", language)
+		}
+		return block
+	}
+	bin := proxies.Nginxes(t)[0]
+	o := sim.ServerOptions{Models: []string{"meta-llama/Llama-3.1-8B-Instruct"}}
+	r1, r2 := startEngine(t, "r1", o), startEngine(t, "r2", o)
+	s := &nginxSite{site: newSite(t, bin, "")}
+	root := strings.NewReplacer(
+		"/run/pointsman", s.dir, "/etc/", s.dir+"/etc/", "/usr/", s.dir+"/usr/",
+		"10.0.0.1:8000", r1.address, "10.0.0.2:8000", r2.address,
+	)
+	// What the machine has already: another agent may hold the usual ports.
+	own := fmt.Sprintf("spoe: \"unix://%s\", feed: %q, admin: %q}", s.spoe(), s.feed, s.agent.admin)
+	conf := strings.Replace(root.Replace(fence("yaml")), "nginx.sock}", "nginx.sock, "+own, 1)
+	if !strings.Contains(conf, own) {
+		t.Fatalf("the README's configuration:\n%s", conf)
+	}
+	for path, text := range map[string]string{
+		"/etc/pointsman/pointsman.yaml": conf,
+		"/etc/nginx/nginx.conf":         fmt.Sprintf(nginxUsers, s.front, r1.address, r2.address),
+	} {
+		if err := os.MkdirAll(filepath.Dir(s.dir+path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(s.dir+path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(line string) string {
+		t.Helper()
+		words := strings.Fields(root.Replace(line))
+		more := []string{"--config", s.dir + "/etc/pointsman/pointsman.yaml"}
+		if words[1] == "render" {
+			more = append(more, "--nginx-dir", s.dir+"/etc/pointsman")
+		}
+		cmd := exec.Command(binary, append(words[1:], more...)...)
+		cmd.Env = append(os.Environ(), "PATH=/nowhere")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return string(out)
+	}
+	for line := range strings.Lines(fence("sh")) {
+		switch {
+		case strings.HasPrefix(line, "pointsman render"):
+			printed := run(line)
+			text := pasteNginx(t, fmt.Sprintf(nginxUsers, s.front, r1.address, r2.address), printed)
+			if err := os.WriteFile(s.dir+"/etc/nginx/nginx.conf", []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		case strings.HasPrefix(line, "pointsman check"):
+			run(line)
+		case strings.HasPrefix(line, "systemctl enable"):
+			s.agent.config = s.dir + "/etc/pointsman/pointsman.yaml"
+			s.agent.start()
+		}
+	}
+	text, err := os.ReadFile(s.dir + "/etc/nginx/nginx.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.nginx = proxies.StartNginx(t, bin, string(text)) // reload nginx
+	client := newClient(2, true, false)
+	defer client.CloseIdleConnections()
+	for i := range 10 {
+		c := call{body: chat(o.Models[0], 400, 4, i%2 == 0, i)}
+		if err := c.check(c.do(client, s.front)); err != nil {
+			t.Error(err)
+		}
+	}
+	if p := s.agent.settled("llama"); p.Decisions != 10 || p.Outcomes["served"] != 10 {
+		t.Errorf("%+v", p)
 	}
 }

@@ -41,7 +41,9 @@ func TestNginxModels(t *testing.T) {
 			}
 		}
 		a := call{body: chat("nobody's", 400, 2, true, 1)}.do(client, s.front)
-		var refused struct{ Error struct{ Message, Type, Param, Code string } }
+		var refused struct {
+			Error struct{ Message, Type, Param, Code string }
+		}
 		if err := json.Unmarshal(a.body, &refused); err != nil || a.status != 404 || refused.Error.Code != "model_not_found" ||
 			refused.Error.Param != "model" || !strings.Contains(refused.Error.Message, "nobody's") || a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%d %s %v", a.status, a.body, err)

@@ -49,7 +49,11 @@ func TestReadmeHolds(t *testing.T) {
 		if err := os.WriteFile(conf, []byte(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(bin, "render", "haproxy", "--attach", "--version", "3.2", "--config", conf).CombinedOutput()
+		args := []string{"render", "haproxy", "--attach", "--version", "3.2", "--config", conf}
+		if strings.Contains(b, "nginx:") {
+			args = []string{"render", "nginx", "--attach", "--config", conf}
+		}
+		out, err := exec.Command(bin, args...).CombinedOutput()
 		if err != nil {
 			t.Errorf("%v\n%s\n%s", err, b, out)
 		}
