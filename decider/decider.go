@@ -9,6 +9,7 @@ package decider
 
 import (
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,10 @@ type Decider struct {
 	clock Clock
 	seed  func() uint64
 	table atomic.Pointer[table]
+
+	listing sync.Mutex // one relist at a time
+	listed  atomic.Pointer[listed]
+
 	stats stats
 }
 
@@ -50,6 +55,7 @@ type Split struct {
 func New(clock Clock, seed func() uint64) *Decider {
 	d := &Decider{clock: clock, seed: seed}
 	d.table.Store(&table{})
+	d.listed.Store(&listed{})
 	return d
 }
 
@@ -102,6 +108,7 @@ func (d *Decider) Apply(c Config) {
 			p.close()
 		}
 	}
+	d.relist()
 }
 
 // Pools returns the pools in the order of the configuration.

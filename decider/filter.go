@@ -25,7 +25,7 @@ func (p *Pool) refresh() {
 // failed a moment ago, or has just come up, steps back as long as others are
 // left: those filters thin the choice, but never empty it.
 func (p *Pool) candidates(r *Request, now time.Duration) []int {
-	if p.plain && r.Exclude == "" && now >= p.coolUntil && now >= p.slowUntil {
+	if p.plain && r.Exclude == "" && (r.LoRA == "" || !p.anyLists) && now >= p.coolUntil && now >= p.slowUntil {
 		return p.open
 	}
 	p.some = p.some[:0]
@@ -52,7 +52,8 @@ func (p *Pool) queuesInProxy() bool { return p.queue != nil && !p.queue.Hold }
 
 // mayTake reports whether an open replica has room for r.
 func (p *Pool) mayTake(c *Replica, r *Request) bool {
-	return (c.limit == 0 || c.inFlight < c.limit || p.queuesInProxy()) && (r.Exclude == "" || c.name != r.Exclude)
+	return (c.limit == 0 || c.inFlight < c.limit || p.queuesInProxy()) && (r.Exclude == "" || c.name != r.Exclude) &&
+		p.serves(c, r.LoRA)
 }
 
 // slowStartFloor is the share of its traffic a replica gets as it comes up.

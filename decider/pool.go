@@ -27,6 +27,10 @@ type PoolConfig struct {
 
 	Admission *Admission // who waits and who is refused; nil = all are sent at once
 
+	// RetryAfter is what clients are told, with a 503, while no replica is up;
+	// 0 = the proxy does what it would do alone.
+	RetryAfter time.Duration
+
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
 }
@@ -83,6 +87,8 @@ type Pool struct {
 	lateness  time.Duration             // of first tokens, as told; 0 = not told
 	newsAt    time.Duration             // when the proxy last told of a request
 	followers uint64                    // of blocks, so far
+	demand    demand                    // of work
+	anyLists  bool                      // some engine has told its adapters
 
 	reservations reservations
 	gone         tombstones
@@ -214,7 +220,9 @@ func (p *Pool) setReplicas(list []*Replica) {
 			r.cacheTokens = p.config.CacheTokens
 		}
 		r.near = p.config.Filters.nearness(r)
-		r.adapters.slots = p.config.Filters.LoRASlots
+		if r.adapters.slots = r.slotsTold; r.slotsTold == 0 {
+			r.adapters.slots = p.config.Filters.LoRASlots
+		}
 	}
 	p.replicas = list
 	p.mirrorMembers()
@@ -277,6 +285,11 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
 		d.Why = p.noneOpen()
 		p.stats.Undecided++
+		p.demand.add(prefillWork(r.Input, r.Input), now)
+		if len(p.open) == 0 && p.config.RetryAfter > 0 {
+			d.Status, d.Reason = 503, "no replica of the model is up; one may be starting"
+			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
+		}
 		p.records.add(p, r, d, now)
 		return
 	}

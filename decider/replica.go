@@ -33,6 +33,8 @@ type Replica struct {
 	cacheTokens int       // size of its KV cache
 	signals     Signals   // what the engine last said
 	then        localLoad // what was counted here when it said that
+	lists       []string  // adapters among its models, sorted; nil = not told
+	slotsTold   int       // adapters that fit; 0 = not told
 	firsts      firstTokens
 	window      window // what its prompts have told since it was opened
 	told        toldCounts

@@ -118,7 +118,13 @@ func (d *Decider) find(t *table, r *Request, in Input, out *Decision) bool {
 		r.Pool, r.fixed = p, true
 		if rt := t.models[string(model)]; rt != nil {
 			r.Model, r.LoRA = rt.name, rt.lora
+		} else if rt := (*d.listed.Load())[string(model)]; rt != nil && rt.splits[0].pool == p {
+			r.Model, r.LoRA = rt.name, rt.lora
 		}
+		return true
+	}
+	if rt := (*d.listed.Load())[string(model)]; rt != nil && t.models[string(model)] == nil {
+		r.Model, r.LoRA, r.Pool = rt.name, rt.lora, rt.splits[0].pool
 		return true
 	}
 	if t.route(r, model) {

@@ -58,7 +58,7 @@ func (r *Request) moveTo(p *Pool) {
 		r.Band = a.bandNamed(name)
 	}
 	r.Blocks = r.Blocks[:0]
-	if p.usesPrefix.Load() && r.body != nil {
+	if p.usesPrefix.Load() && p.tokens.Load() == nil && r.body != nil {
 		r.Blocks = r.body.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), r.body.CacheSalt), BlockBytes)
 	}
 }

@@ -121,6 +121,7 @@ func (p *Pool) enqueue(v *reservation, now time.Duration) {
 	q.n++
 	q.uncached += uncached
 	q.work += v.work.tokens
+	p.demand.add(v.work.tokens, now)
 	v.work.backlog = p.backlog(v.replica, now)
 }
 

@@ -1,0 +1,113 @@
+package decider
+
+import (
+	"math"
+	"time"
+)
+
+// Autoscale is what an autoscaler needs to know of a pool.
+type Autoscale struct {
+	Pool     string `json:"pool"`
+	Replicas int    `json:"replicas"` // that take requests
+	// Demand is the prefill work that came in the last minute, and Capacity
+	// what the replicas can do, both in tokens/s.
+	Demand   float64 `json:"demand_tokens_per_s"`
+	Capacity float64 `json:"capacity_tokens_per_s"`
+	// What waits for its first token, held or on a replica: requests, tokens,
+	// and how long the replicas need for it.
+	QueueRequests int     `json:"queue_requests"`
+	QueueTokens   int     `json:"queue_tokens"`
+	QueueSeconds  float64 `json:"queue_s"`
+	KVUsage       float64 `json:"kv_usage"` // mean of the replicas, 0 to 1
+	// Saturation is 1 where the replicas are as busy as they should ever be: the
+	// largest of demand over three quarters of capacity, KVUsage over 0.85, and
+	// QueueSeconds over 5.
+	Saturation float64 `json:"saturation"`
+	// Recommended is how many replicas there should be; 0 when nothing was
+	// asked for in the last ten minutes.
+	Recommended int `json:"recommended_replicas"`
+}
+
+// What a replica should bear, and how long a pool without requests is kept.
+const (
+	scaleDemand = 0.75
+	scaleUsage  = 0.85
+	scaleQueue  = 5.0 // seconds
+	scaleIdle   = 10 * time.Minute
+	// scaleMost bounds the step that is recommended at a time.
+	scaleMost = 2
+)
+
+// demandMemory is how long a token asked for keeps 1/e of its weight.
+const demandMemory = time.Minute
+
+// demand is the rate at which work comes.
+type demand struct {
+	sum       float64
+	at, since time.Duration // the last work, and the first
+	some      bool
+}
+
+func (d *demand) add(work float64, now time.Duration) {
+	if !d.some {
+		d.some, d.since, d.at = true, now, now
+	}
+	d.sum = d.left(now) + work
+	d.at = now
+}
+
+func (d *demand) left(now time.Duration) float64 {
+	return d.sum * math.Exp(-float64(now-d.at)/float64(demandMemory))
+}
+
+// rate is in tokens/s. A minute has to pass until it is known: before, what
+// came is taken to have come evenly, in at least ten seconds.
+func (d *demand) rate(now time.Duration) float64 {
+	if !d.some {
+		return 0
+	}
+	known := max(now-d.since, 10*time.Second)
+	return d.left(now) / demandMemory.Seconds() / (1 - math.Exp(-float64(known)/float64(demandMemory)))
+}
+
+// Autoscale tells how loaded the pool is, and how many replicas it needs.
+func (p *Pool) Autoscale() Autoscale {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	p.view.Now = now
+	a := Autoscale{Pool: p.name, Demand: p.demand.rate(now)}
+	work := 0.0
+	for i, r := range p.replicas {
+		if !r.open() {
+			continue
+		}
+		a.Replicas++
+		a.Capacity += p.speed(r)
+		work += p.backlog(r, now)
+		a.QueueRequests += r.prefill.n
+		a.QueueTokens += r.prefill.uncached
+		a.KVUsage += p.view.kvUsage(i)
+	}
+	if s := p.admissionStatus(now); s != nil {
+		for _, b := range s.Bands {
+			a.QueueRequests += b.Queued
+			a.QueueTokens += b.Tokens
+			work += float64(b.Tokens)
+		}
+	}
+	if a.Replicas > 0 {
+		a.KVUsage /= float64(a.Replicas)
+		a.QueueSeconds = work / a.Capacity
+		a.Saturation = max(a.Demand/(scaleDemand*a.Capacity), a.KVUsage/scaleUsage, a.QueueSeconds/scaleQueue)
+	}
+	n := float64(a.Replicas)
+	switch busy := p.reservations.len() > 0 || a.QueueRequests > 0; {
+	case !busy && (!p.demand.some || now-p.demand.at > scaleIdle):
+	case a.Replicas == 0:
+		a.Recommended = 1
+	default:
+		a.Recommended = max(1, int(math.Ceil(min(n*a.Saturation, scaleMost*n)-1e-9)))
+	}
+	return a
+}

@@ -1,0 +1,110 @@
+package decider
+
+import "slices"
+
+// Adapters that engines list may be asked for as models like those that the
+// configuration names, and go to replicas that list them.
+
+// maxListed bounds the adapters of one replica that are remembered.
+const maxListed = 4096
+
+// listed are the adapters that engines list and the configuration does not
+// name, and the pools that have them.
+type listed map[string]*route
+
+// Adapters tells which LoRA adapters the replica of that name in p lists among
+// its models, loaded or not. A name that is not in the pool is ignored.
+func (d *Decider) Adapters(p *Pool, replica string, names []string) {
+	if p.setListed(replica, names) {
+		d.relist()
+	}
+}
+
+// setListed reports whether anything has changed.
+func (p *Pool) setListed(replica string, names []string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil {
+		return false
+	}
+	names = slices.Clone(names[:min(len(names), maxListed)])
+	slices.Sort(names)
+	if r.lists != nil && slices.Equal(names, r.lists) {
+		return false
+	}
+	r.lists = names
+	if r.lists == nil {
+		r.lists = []string{} // none, which is not the same as not told
+	}
+	p.anyLists = true
+	return true
+}
+
+// relist makes the table of listed adapters anew. Where two pools list one, the
+// first of the configuration has it.
+func (d *Decider) relist() {
+	d.listing.Lock()
+	defer d.listing.Unlock()
+	t := d.table.Load()
+	all := listed{}
+	for _, p := range t.pools {
+		p.mu.Lock()
+		for _, r := range p.replicas {
+			for _, name := range r.lists {
+				if t.models[name] == nil && all[name] == nil {
+					all[name] = &route{name: name, lora: name, splits: []branch{{p, 1}}, total: 1}
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+	d.listed.Store(&all)
+}
+
+// serves reports whether r may be sent requests for an adapter: not if it does
+// not list it while another replica that takes requests does.
+func (p *Pool) serves(r *Replica, adapter string) bool {
+	if adapter == "" || !p.anyLists || r.lists == nil || listsName(r.lists, adapter) {
+		return true
+	}
+	for _, i := range p.open {
+		if listsName(p.replicas[i].lists, adapter) {
+			return false
+		}
+	}
+	return true
+}
+
+func listsName(sorted []string, name string) bool {
+	_, ok := slices.BinarySearch(sorted, name)
+	return ok
+}
+
+// Loaded tells which LoRA adapters the engine of that replica has in use now,
+// and how many it can have loaded at a time; 0 is not told.
+func (p *Pool) Loaded(replica string, names []string, slots int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil {
+		return
+	}
+	if slots > 0 {
+		r.slotsTold = min(slots, maxListed)
+		r.adapters.slots = r.slotsTold
+	}
+	for _, name := range names[:min(len(names), r.adapters.slots)] {
+		r.adapters.inUse(name)
+	}
+	r.adapters.shrink()
+}
+
+// inUse notes that the engine has the adapter loaded.
+func (a *adapters) inUse(name string) {
+	if x := a.find(name); x != nil {
+		x.loaded = true
+		return
+	}
+	a.list = append(a.list, adapter{name: name, loaded: true})
+}
