@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"github.com/go-zeromq/zmq4"
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
@@ -123,6 +124,70 @@ func TestListensToARunningEngine(t *testing.T) {
 		s := status()
 		return s.PromptTokens > 1200 && s.QueryTokens == s.PromptTokens && s.HitTokens > 500
 	})
+}
+
+// Engines that connect by themselves say in the topic who they are.
+func TestTakesInEnginesThatConnect(t *testing.T) {
+	ports := freePorts(t, 2)
+	bind := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	_, w := listenTokens(t, []string{fmt.Sprintf("127.0.0.1:%d", ports[1])}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
+	blocks := func() BlockStatus {
+		if s := w.Status(); len(s) == 1 && s[0].Blocks != nil {
+			return *s[0].Blocks
+		}
+		return BlockStatus{}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	for _, topic := range []string{"kv@stranger@m", fmt.Sprintf("kv@127.0.0.1:%d@m", ports[1]), "r0"} {
+		pub := zmq4.NewPub(ctx, zmq4.WithDialerRetry(10*time.Millisecond), zmq4.WithDialerMaxRetries(-1))
+		if err := pub.Dial("tcp://" + bind); err != nil {
+			t.Fatal(err)
+		}
+		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: 16})
+		e.Stored(1, 0, true, make([]uint32, 16), "", "")
+		_, payload, _ := e.Batch(0)
+		send := func() { // until the subscription takes effect
+			_ = pub.SendMulti(zmq4.NewMsgFrom([]byte(topic), make([]byte, 8), payload))
+		}
+		if strings.Contains(topic, "stranger") {
+			for range 20 {
+				send()
+				time.Sleep(5 * time.Millisecond)
+			}
+			if s := blocks(); s.Online != 0 || s.Blocks != 0 {
+				t.Errorf("a stranger was listened to: %+v", s)
+			}
+		} else {
+			until(t, "the block of "+topic, func() bool { send(); return blocks().Blocks == 1 })
+		}
+		pub.Close()
+		until(t, "the engine to be gone", func() bool { return blocks().Online == 0 && blocks().Blocks == 0 })
+	}
+}
+
+// An adapter that an engine lists is a model of its pool, whether configured or
+// not, and goes to the engines that list it.
+func TestListsTheAdaptersOfEngines(t *testing.T) {
+	with := startEngines(t, 1, sim.ServerOptions{LoRA: []string{"sql", "listed-only"}, MaxLoRA: 3})
+	without := startEngines(t, 1, sim.ServerOptions{})
+	d, w := listen(t, append(without, with...), PoolOptions{})
+	in := decider.Input{Path: []byte("/v1/completions"), Body: []byte(`{"model":"listed-only","prompt":"x"}`)}
+	var r decider.Request
+	var out decider.Decision
+	until(t, "the adapter to be known", func() bool { return d.Read(&r, in, &out) })
+	if r.LoRA != "listed-only" || r.Pool != d.Pool("llama") {
+		t.Fatalf("%+v", r)
+	}
+	until(t, "r0 to tell that it lacks the adapter", func() bool {
+		for range 20 {
+			if r.Pool.Decide(&r, &out); out.Server != "r1" {
+				return false
+			}
+		}
+		return true
+	})
+	until(t, "how many fit", func() bool { s := w.Status(); return len(s) == 2 && s[1].MaxLoRA == 3 })
 }
 
 // freePorts returns n ports on loopback that nobody listens on.

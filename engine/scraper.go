@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/bytedance/sonic"
 
 	"pointsman/decider"
 )
@@ -62,6 +65,9 @@ type scraper struct {
 	seen     bool    // there is a last one
 	finished finishRate
 
+	listed func(names []string) // told of the adapters among the models
+	asked  time.Time            // when the models were last asked for
+
 	stop context.CancelFunc
 	mu   sync.Mutex // guards what follows
 	view Status
@@ -116,11 +122,47 @@ func (s *scraper) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		pause := s.once()
+		s.models()
 		now := time.Now()
 		due := now.Add(time.Duration(float64(pause) * (1 - jitter + 2*jitter*rand.Float64())))
 		timer.Reset(due.Round(grid).Sub(now))
 	}
 }
+
+// modelsEvery is how often an engine is asked for its models.
+const modelsEvery = 30 * time.Second
+
+// models asks a vLLM or an SGLang that answers for its models: those with a
+// parent are adapters. One that wants a key for that is left alone.
+func (s *scraper) models() {
+	if s.failures > 0 || s.last.Kind != VLLM && s.last.Kind != SGLang || time.Since(s.asked) < modelsEvery && !s.asked.IsZero() {
+		return
+	}
+	s.asked = time.Now()
+	body, err := s.fetch.fetch("/v1/models", timeout)
+	if err != nil {
+		return
+	}
+	var answer struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Parent *string `json:"parent"`
+		} `json:"data"`
+	}
+	if sonic.Unmarshal(body, &answer) != nil {
+		return
+	}
+	names := []string{}
+	for _, m := range answer.Data {
+		if m.Parent != nil && m.ID != "" && len(m.ID) <= maxAdapterName {
+			names = append(names, strings.Clone(m.ID))
+		}
+	}
+	s.listed(names)
+}
+
+// maxAdapterName bounds the names of adapters, in bytes.
+const maxAdapterName = 256
 
 // once scrapes and tells the pool; it returns how long to rest.
 func (s *scraper) once() (pause time.Duration) {
@@ -176,10 +218,23 @@ func (s *scraper) tell(r *Reading, now time.Time) (restarted bool) {
 	if restarted || !s.seen {
 		s.finished = finishRate{}
 	}
+	if !s.seen && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
+		s.pool.Loaded(s.replica, adapterNames(string(r.Adapters)), r.MaxLoRA)
+	}
 	adapters := last.Adapters[:0]
 	s.last, s.seen = *r, true
 	s.last.Adapters = append(adapters, r.Adapters...) // the page does not last
 	return restarted
+}
+
+// adapterNames takes the names in a metric apart.
+func adapterNames(list string) (names []string) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" && len(name) <= maxAdapterName {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func grown(before, after int64) int {

@@ -27,6 +27,9 @@ type fakeEngine struct {
 }
 
 func (e *fakeEngine) fetch(path string, timeout time.Duration) ([]byte, error) {
+	if path == "/v1/models" {
+		return nil, errStranger
+	}
 	if e.busy {
 		e.t.Error("two scrapes at once")
 	}

@@ -141,6 +141,7 @@ func (w *Watch) look(ctx context.Context) {
 			there[f] = true
 			if w.scrapers[f] == nil && o.Metrics != "off" {
 				s := newScraper(p, m.Name, m.Address, o, w.fetcher(m.Address), w.report)
+				s.listed = func(names []string) { w.decider.Adapters(p, m.Name, names) }
 				own, stop := context.WithCancel(ctx)
 				s.stop = stop
 				w.scrapers[f] = s
