@@ -72,6 +72,7 @@ GET  /metrics          Prometheus metrics
 GET  /healthz          200 while the process runs
 GET  /readyz           200 while it decides, 503 while it drains
 GET  /status           pools and replicas, JSON
+GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
 GET  /signals          what the engines say of themselves, JSON
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
@@ -103,6 +104,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		fmt.Fprintln(ctx, "ready")
 	case "/status":
 		writeJSON(ctx, s.status())
+	case "/autoscale":
+		s.autoscale(ctx)
 	case "/signals":
 		if s.Signals == nil {
 			ctx.Error("not found\n", fasthttp.StatusNotFound)
@@ -140,6 +143,25 @@ func (s *Server) decisions(pool string) []decider.Record {
 		}
 	}
 	return out
+}
+
+// autoscale answers how many replicas the pools need: a list of all, or the one
+// that is asked for.
+func (s *Server) autoscale(ctx *fasthttp.RequestCtx) {
+	if name := ctx.QueryArgs().Peek("pool"); len(name) > 0 {
+		p := s.decider.PoolNamed(name)
+		if p == nil {
+			ctx.Error("no such pool\n", fasthttp.StatusNotFound)
+			return
+		}
+		writeJSON(ctx, p.Autoscale())
+		return
+	}
+	list := []decider.Autoscale{}
+	for _, p := range s.decider.Pools() {
+		list = append(list, p.Autoscale())
+	}
+	writeJSON(ctx, list)
 }
 
 // explain answers why a request would go where. The request is the HTTP

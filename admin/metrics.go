@@ -18,7 +18,24 @@ func writeDecider(w io.Writer, d *decider.Decider) {
 	metrics.WriteCounterUint64(w, "pointsman_model_unseen_total", s.ModelUnseen)
 	for _, p := range d.Pools() {
 		writePool(w, p.Status())
+		writeAutoscale(w, p.Autoscale())
 	}
+}
+
+// writeAutoscale writes what autoscalers go by.
+func writeAutoscale(w io.Writer, a decider.Autoscale) {
+	gauge := func(name string, v float64) {
+		metrics.WriteGaugeFloat64(w, fmt.Sprintf("pointsman_%s{pool=%q}", name, a.Pool), v)
+	}
+	gauge("demand_tokens_per_second", a.Demand)
+	gauge("capacity_tokens_per_second", a.Capacity)
+	gauge("queue_requests", float64(a.QueueRequests))
+	gauge("queue_tokens", float64(a.QueueTokens))
+	gauge("queue_seconds", a.QueueSeconds)
+	gauge("kv_usage", a.KVUsage)
+	gauge("saturation", a.Saturation)
+	gauge("replicas", float64(a.Replicas))
+	gauge("recommended_replicas", float64(a.Recommended))
 }
 
 func writePool(w io.Writer, p decider.PoolStatus) {

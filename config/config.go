@@ -146,6 +146,9 @@ type Pool struct {
 	// CacheTokens is the size of a replica's KV cache in tokens, for policies
 	// that follow prefixes; 0 = not known. An engine that tells knows better.
 	CacheTokens int `yaml:"cache_tokens"`
+	// RetryAfter is what clients are told, with a 503, while the pool has no
+	// replica that is up; 0 = the proxy answers as it would alone.
+	RetryAfter time.Duration `yaml:"retry_after"`
 	// SlowStart is how long a new replica's share grows to its full size.
 	SlowStart time.Duration `yaml:"slow_start"`
 

@@ -91,6 +91,7 @@ pools:
     metrics: :8002/metrics
     kv_events: {port: 5557, replay: 5657, ranks: 2}
     max_requests: 64
+    retry_after: 20s
     cache_tokens: 300000
     slow_start: 30s
     sticky_sessions: true
@@ -102,12 +103,12 @@ pools:
       z: {address: "[::1]:8000", zone: eu, node: n1, weight: 256, max_requests: 8, cache_tokens: 900000}
       a: {address: "gpu-1.example:8000"}
 `)
-	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 37, col: 7}
+	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 38, col: 7}
 	if got := c.Pools["a"].Replicas["z"]; !reflect.DeepEqual(got, r) {
 		t.Errorf("replica %+v", got)
 	}
 	a := c.Pools["a"]
-	if a.Policy.Name != "session" || a.Engine != "vllm" || a.Metrics != ":8002/metrics" || a.KVEvents != (KVEvents{5557, 5657, 2, ""}) || a.MaxRequests != 64 || a.CacheTokens != 300_000 || a.SlowStart != 30*time.Second || a.LoRA[0] != "sql" {
+	if a.Policy.Name != "session" || a.Engine != "vllm" || a.Metrics != ":8002/metrics" || a.KVEvents != (KVEvents{5557, 5657, 2, ""}) || a.MaxRequests != 64 || a.RetryAfter != 20*time.Second || a.CacheTokens != 300_000 || a.SlowStart != 30*time.Second || a.LoRA[0] != "sql" {
 		t.Errorf("pool %+v", a)
 	}
 	if !a.StickySessions || !a.LoRAAffinity || !a.Locality || a.Spill != 16 || a.LoRASlots != 4 || c.Agent != (Agent{"n1", "eu"}) {

@@ -54,7 +54,7 @@ func deciderConfig(c *config.Config, epoch time.Time) (decider.Config, error) {
 			Policy: policy, PolicyName: p.Policy.Name, PolicyKey: key,
 			Discover:    len(p.Replicas) == 0 && sourceOf(p) == (discover.Source{}),
 			CacheTokens: p.CacheTokens,
-			Limit:       p.MaxRequests, SlowStart: p.SlowStart, Lease: c.Lease,
+			Limit:       p.MaxRequests, RetryAfter: p.RetryAfter, SlowStart: p.SlowStart, Lease: c.Lease,
 			Admission: deciderAdmission(a, epoch),
 			Filters: decider.Filters{
 				Sticky: p.StickySessions, LoRA: p.LoRAAffinity, Locality: p.Locality,
