@@ -73,7 +73,7 @@ const DefaultBand = "default"
 // The defaults of Band.TTL and Band.MaxRequests.
 const (
 	DefaultTTL        = 30 * time.Second
-	DefaultMaxWaiting = 10_000
+	DefaultMaxWaiting = 1000
 )
 
 func (a *Admission) decode(d *decoder, n *yaml.Node, path string) {

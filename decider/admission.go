@@ -63,7 +63,7 @@ type Band struct {
 // Defaults of a Band.
 const (
 	DefaultTTL        = 30 * time.Second
-	DefaultMaxWaiting = 10_000
+	DefaultMaxWaiting = 1000
 )
 
 // Order is the order of a tenant's requests within a band.
