@@ -56,6 +56,7 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
 		if s.request.Pool.Submit(&s.request, &s.decision, s) {
 			a.latency.Update(time.Since(start).Seconds())
+			m.Release()
 			<-s.bound // held: the time until then is no cost of ours
 			answer(w, &s.request, &s.decision)
 			a.scratch.Put(s)

@@ -18,7 +18,8 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 // handle is called by the library for every NOTIFY frame, on a goroutine of
 // that frame. The frame's messages share one reply.
 func (c *conn) handle(req *request.Request) {
-	h := c.places[req.StreamID].held
+	p := &c.places[req.StreamID]
+	h := p.held
 	k := calls.Get().(*call)
 	k.w = Reply{actions: &req.Actions, room: c.limit - ackOverhead}
 	defer func() {
@@ -35,6 +36,9 @@ func (c *conn) handle(req *request.Request) {
 	for i, msg := range *req.Messages {
 		c.srv.stats.messages.Add(1)
 		k.m = Message{msg: msg, index: i, held: h}
+		if i == len(*req.Messages)-1 {
+			k.m.place = p
+		}
 		c.srv.Handler(&k.m, &k.w)
 	}
 }

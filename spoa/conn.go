@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/negasus/haproxy-spoe-go/frame"
@@ -20,9 +21,10 @@ const (
 	outKeep = 64 << 10 // bytes of scratch a connection keeps between frames
 
 	// maxInFlight bounds the frames of one connection that wait for their
-	// handler. HAProxy sends at most max-waiting-frames, 20 unless configured.
-	// A place's number must fit into one byte of SPOP's varint.
-	maxInFlight = 240
+	// handler. HAProxy sends at most max-waiting-frames, 20 unless configured,
+	// and opens connections for further ones: one for almost each frame whose
+	// answer is held. A place's number must fit into one byte of SPOP's varint.
+	maxInFlight = 32
 
 	frameTimeout  = 5 * time.Second        // for the whole of a frame from its first byte on, and for HELLO
 	drainQuiet    = 10 * time.Millisecond  // a draining connection is done when nothing comes for so long
@@ -46,8 +48,13 @@ type conn struct {
 	srv  *Server
 
 	// Of the reading goroutine alone.
-	in      []byte // in[r:w] is read from the socket and not yet used
+	in      []byte // in[r:w] is read from the socket and not yet used; nil while none is
+	whole   *held  // the memory of in
 	r, w    int
+	raw     syscall.RawConn // of sock, nil if it has none
+	look    func(fd uintptr) bool
+	got     int       // what look has read,
+	gotErr  error     // and why it has not
 	emit    []byte    // checked bytes that the library has yet to read
 	cur     *held     // the frame in emit when nobody else holds it
 	out     []byte    // scratch for frames that are rewritten
@@ -78,12 +85,15 @@ func newConn(s *Server, sock net.Conn) *conn {
 	c := &conn{
 		sock:  sock,
 		srv:   s,
-		in:    make([]byte, inSize),
 		limit: minMaxFrame,
 		free:  make(chan uint8, maxInFlight),
 	}
 	for i := range maxInFlight {
 		c.free <- uint8(i)
+	}
+	c.look = c.readReady
+	if s, ok := sock.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn() // without it, a buffer is kept
 	}
 	return c
 }
@@ -92,6 +102,7 @@ func newConn(s *Server, sock net.Conn) *conn {
 func (c *conn) serve() {
 	defer c.sock.Close()
 	defer c.report()
+	defer c.drop()
 	defer func() {
 		if p := recover(); p != nil {
 			c.srv.panicked("connection", p, debug.Stack())

@@ -102,14 +102,19 @@ func (c *conn) readFrame() ([]byte, error) {
 		return nil, refuse(codeTooBig, "frame length %d is above %d", n, most)
 	}
 	size := prefixLen + int(n)
-	if size <= len(c.in) {
+	if size <= inSize {
 		for c.w-c.r < size {
 			if err := c.fill(); err != nil {
 				return nil, err
 			}
 		}
 		c.r += size
-		return c.in[c.r-size : c.r], nil
+		b := c.in[c.r-size : c.r]
+		if size >= liftMin && c.r == c.w {
+			// The frame has the buffer to itself: it can keep it.
+			c.cur, c.whole, c.in = c.whole, nil, nil
+		}
+		return b, nil
 	}
 	c.cur = getHeld(size)
 	b := c.cur.buf
@@ -127,22 +132,72 @@ func (c *conn) readFrame() ([]byte, error) {
 
 // fill reads at least one byte into in.
 func (c *conn) fill() error {
-	read := c.readMore
 	if c.r == c.w {
-		c.r, c.w = 0, 0
-		read = c.readFirst
-	} else if c.r > 0 {
+		c.drop()
+		n, err := c.readFirst()
+		c.w = n
+		return err
+	}
+	if c.r > 0 {
 		c.w = copy(c.in, c.in[c.r:c.w])
 		c.r = 0
 	}
-	n, err := read(c.in[c.w:])
+	n, err := c.readMore(c.in[c.w:])
 	c.w += n
 	return err
 }
 
+// need gives c a buffer. A connection between two frames has none: there may
+// be thousands whose answers are held.
+func (c *conn) need() []byte {
+	if c.in == nil {
+		c.whole = getHeld(inSize)
+		c.in = c.whole.buf
+	}
+	return c.in
+}
+
+// drop takes c's buffer away, with what is left in it.
+func (c *conn) drop() {
+	if c.whole != nil {
+		c.whole.free()
+	}
+	c.in, c.whole, c.r, c.w = nil, nil, 0, 0
+}
+
+// readIdle is sock.Read into a buffer that is taken when there is something to
+// read.
+func (c *conn) readIdle() (int, error) {
+	if c.raw == nil {
+		return c.sock.Read(c.need())
+	}
+	if err := c.raw.Read(c.look); err != nil {
+		return 0, err
+	}
+	return c.got, c.gotErr
+}
+
+// readReady is called when there may be something to read, and reports whether
+// there was.
+func (c *conn) readReady(fd uintptr) bool {
+	n, err := syscall.Read(int(fd), c.need())
+	for err == syscall.EINTR {
+		n, err = syscall.Read(int(fd), c.in)
+	}
+	if err == syscall.EAGAIN {
+		c.drop()
+		return false
+	}
+	c.got, c.gotErr = max(n, 0), err
+	if n == 0 && err == nil {
+		c.gotErr = io.EOF
+	}
+	return true
+}
+
 // readFirst waits for the first bytes of a frame. A draining connection that is
 // quiet ends here with io.EOF.
-func (c *conn) readFirst(p []byte) (int, error) {
+func (c *conn) readFirst() (int, error) {
 	c.startIdle()
 	for {
 		draining := c.draining.Load()
@@ -153,7 +208,7 @@ func (c *conn) readFirst(p []byte) (int, error) {
 			}
 			c.sock.SetReadDeadline(now.Add(drainQuiet))
 		}
-		n, err := c.sock.Read(p)
+		n, err := c.readIdle()
 		switch {
 		case n > 0:
 			return n, nil
@@ -161,7 +216,7 @@ func (c *conn) readFirst(p []byte) (int, error) {
 			return 0, err
 		case draining:
 			// The deadline may have passed before the read even looked.
-			if n := readNow(c.sock, p); n > 0 {
+			if n := readNow(c.sock, c.need()); n > 0 {
 				return n, nil
 			}
 			return 0, io.EOF

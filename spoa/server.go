@@ -24,7 +24,7 @@ var ErrServerClosed = errors.New("spoa: server closed")
 // Handler answers one message. It is called concurrently, on a goroutine of the
 // frame that brought the message; the messages of one frame are handled one
 // after the other and share their Reply. It may block: that holds the answer
-// back and one of the connection's 240 places for frames in flight. When it
+// back and one of the connection's 32 places for frames in flight. When it
 // panics the frame is answered without variables.
 type Handler func(m *Message, w *Reply)
 

@@ -395,3 +395,26 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+// What a handler has released is gone; everything else goes on as ever.
+func TestRelease(t *testing.T) {
+	for _, size := range []int{100, liftMin, inSize / 2, 20_000} {
+		r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
+			n := len(m.Bytes("body"))
+			lifted := m.held.find(m.index, 0) != nil
+			m.Release()
+			m.Release()
+			if gone := m.Bytes("body") == nil; gone != lifted {
+				t.Errorf("%d bytes: lifted %v, gone %v", size, lifted, gone)
+			}
+			w.SetInt("n", int64(n))
+		}})
+		c := r.connect(t, 1<<20)
+		for i := range 40 { // more than there are places
+			a, err := c.ask(uint64(i+1), messageOf("m", arg{"body", body(i, size)}))
+			if err != nil || a.vars["n"] != int64(size) {
+				t.Fatalf("%d bytes: %v, %v", size, a.vars, err)
+			}
+		}
+	}
+}

@@ -73,7 +73,7 @@ func (c *conn) linger() {
 	}
 	c.sock.SetReadDeadline(time.Now().Add(lingerFor))
 	for {
-		if _, err := c.sock.Read(c.in); err != nil {
+		if _, err := c.sock.Read(c.need()); err != nil {
 			return
 		}
 	}

@@ -97,6 +97,17 @@ func longestHold(c *config.Config) (most time.Duration, err error) {
 	return most, nil
 }
 
+// mostHeld is how many answers the agent may hold at the same time. HAProxy
+// opens a connection for almost each of them.
+func mostHeld(c *config.Config) (n int) {
+	for _, p := range c.Ordered() {
+		if a, err := admissionOf(c, p); err == nil && a != nil && a.Wait == "agent" {
+			n += a.MostWaiting()
+		}
+	}
+	return n
+}
+
 // processingTimeout is how long a proxy waits for a decision: what the file
 // says under key or, unless it says anything, long enough for the longest hold.
 func processingTimeout(c *config.Config, key string, value time.Duration) (time.Duration, error) {
