@@ -8,7 +8,7 @@ package decider
 // one when requests have no prompts, or all cost the same. Weights do not count:
 // how fast a replica is shows by itself.
 //
-//	cost = queue + own + (2+4n)/(1+3h/N) · duplicate + 0.02 · in flight + pressure
+//	cost = queue + own + (3+4n)/(1+10h/N) · duplicate + 0.02 · in flight + pressure
 //
 // in tokens, over the learned prefill speed of the replica, with n the requests
 // before their first token per replica, h the heat of the first block that the
@@ -18,9 +18,9 @@ type LeastWork struct{}
 // What the terms weigh in early binding, that is, when a request is sent at
 // once; docs/decisions/0004-least-work.md tells how they were found.
 const (
-	workRoom     = 2.0  // of a token cached elsewhere: a copy takes another one's room
+	workRoom     = 3.0  // of a token cached elsewhere: a copy takes another one's room
 	workCopy     = 4.0  // of the same, per request queued on a replica
-	workHeat     = 3.0  // of a request for it in the last minute, per replica
+	workHeat     = 10.0 // of a request for it in the last minute, per replica
 	workInFlight = 0.02 // of an input token in flight: it slows the others' decoding
 	workMemory   = 0.95 // of the cache may be in use before more is pressed out
 )

@@ -16,21 +16,22 @@ const root = "../.."
 // arrows says what each package may import of ours, and with that which way
 // the dependencies point. A package that is not listed here may import nothing.
 var arrows = map[string][]string{
-	"prompt":         {},
-	"session":        {},
-	"templates":      {},
-	"config":         {},
-	"spoa":           {}, // transport: knows nothing of decisions
-	"decider":        {"prompt", "session"},
-	"sim":            {"decider", "prompt", "session"},
-	"engine":         {"decider", "prompt"},
-	"haproxy":        {"decider", "spoa", "templates"}, // never nginx
-	"discover":       {},
-	"nginx":          {"decider", "templates"}, // never haproxy
-	"admin":          {"decider"},
-	"cmd/pointsman":  {"admin", "config", "decider", "discover", "engine", "haproxy", "nginx", "prompt", "session", "sim", "spoa", "templates"},
-	"bench/overhead": {"templates"},
-	"packaging":      {},
+	"prompt":          {},
+	"session":         {},
+	"templates":       {},
+	"config":          {},
+	"spoa":            {}, // transport: knows nothing of decisions
+	"decider":         {"prompt", "session"},
+	"sim":             {"decider", "prompt", "session"},
+	"engine":          {"decider", "prompt"},
+	"haproxy":         {"decider", "spoa", "templates"}, // never nginx
+	"discover":        {},
+	"nginx":           {"decider", "templates"}, // never haproxy
+	"admin":           {"decider"},
+	"cmd/pointsman":   {"admin", "config", "decider", "discover", "engine", "haproxy", "nginx", "prompt", "session", "sim", "spoa", "templates"},
+	"bench/overhead":  {"templates"},
+	"bench/workloads": {},
+	"packaging":       {},
 }
 
 // goFiles calls visit with each Go file that is not below test, and its folder.
