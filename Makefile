@@ -33,6 +33,7 @@ test:
 bench:
 	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy ./nginx
 	$(GO) run ./bench/overhead
+	$(GO) run ./bench/overhead -nginx nginx
 
 soak:
 	@sh test/setup.sh

@@ -1,9 +1,10 @@
 // Command overhead measures what a decision costs a request: the same HAProxy
 // without an agent, with a null SPOE agent that answers at once with nothing,
 // and with pointsman, in alternating rounds of one run. It prints medians and
-// their ratios as a Markdown table.
+// their ratios as a Markdown table. With -nginx the proxy is an nginx, and the
+// null agent a fasthttp server that names the replicas in turn.
 //
-//	go run ./bench/overhead [-rounds 12] [-requests 400] [-haproxy haproxy]
+//	go run ./bench/overhead [-rounds 12] [-requests 400] [-haproxy haproxy | -nginx nginx]
 package main
 
 import (
@@ -34,7 +35,8 @@ var (
 	rounds   = flag.Int("rounds", 12, "rounds of each case; a round is one median")
 	requests = flag.Int("requests", 400, "requests a round")
 	proxy    = flag.String("haproxy", "haproxy", "command that runs HAProxy, arguments separated by spaces")
-	role     = flag.String("role", "", "internal: null-agent or replica")
+	nginx    = flag.String("nginx", "", "command that runs nginx, likewise; in the place of HAProxy")
+	role     = flag.String("role", "", "internal: null-agent, null-nginx or replica")
 	listen   = flag.String("listen", "", "internal")
 )
 
@@ -49,6 +51,9 @@ func main() {
 	switch *role {
 	case "null-agent":
 		serveNull()
+		return
+	case "null-nginx":
+		serveNullNginx()
 		return
 	case "replica":
 		serveReplica()
@@ -115,10 +120,14 @@ func newBench() *bench {
 	replica, feed := freePort(), freePort()
 	b.start(self, "-role", "replica", "-listen", replica)
 	null := filepath.Join(folder, "null.sock")
-	b.start(self, "-role", "null-agent", "-listen", null)
+	role, listen, add := "null-agent", "spoe: %q", b.addWay
+	if *nginx != "" {
+		role, listen, add = "null-nginx", "spoe: off, nginx: %q", b.addNginx
+	}
+	b.start(self, "-role", role, "-listen", null)
 	ours := filepath.Join(folder, "spoe.sock")
 	var conf strings.Builder
-	fmt.Fprintf(&conf, "listen: {spoe: \"unix://%s\", feed: %q, admin: off}\npools:\n  llama:\n    models: [m]\n    replicas:\n", ours, feed)
+	fmt.Fprintf(&conf, "listen: {"+listen+", feed: %q, admin: off}\npools:\n  llama:\n    models: [m]\n    replicas:\n", "unix://"+ours, feed)
 	pool := templates.Pool{Name: "llama", Models: []string{"m"}, HealthPath: "none"}
 	for i := range replicas {
 		r := templates.Replica{Name: fmt.Sprintf("r%d", i+1), Address: loopback(i, replica)}
@@ -129,9 +138,9 @@ func newBench() *bench {
 	check(os.WriteFile(yaml, []byte(conf.String()), 0o600))
 	b.start(binary, "serve", "--config", yaml)
 
-	b.addWay("plain", "", feed, pool)
-	b.addWay("null agent", null, feed, pool)
-	b.addWay("pointsman", ours, feed, pool)
+	add("plain", "", feed, pool)
+	add("null agent", null, feed, pool)
+	add("pointsman", ours, feed, pool)
 	return b
 }
 
@@ -163,7 +172,13 @@ func (b *bench) addWay(name, socket, feed string, pool templates.Pool) {
 		check(os.WriteFile(filepath.Join(dir, f.Name), []byte(text), 0o600))
 	}
 	b.start(command[0], append(command[1:], "-db", "-f", filepath.Join(dir, templates.ConfigFile))...)
+	b.await(name, front)
+}
+
+// await waits until the proxy at front serves, and takes it for a way.
+func (b *bench) await(name, front string) {
 	w := way{name, "http://" + front + "/v1/chat/completions"}
+	var err error
 	for range 100 {
 		if err = w.post(new(fasthttp.HostClient), body(100)); err == nil {
 			break
@@ -190,7 +205,7 @@ func withoutAgent(text string) string {
 
 func (b *bench) start(command string, args ...string) {
 	cmd := exec.Command(command, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	var output bytes.Buffer
 	cmd.Stderr = &output
 	check(cmd.Start())
@@ -199,8 +214,11 @@ func (b *bench) start(command string, args ...string) {
 
 func (b *bench) close() {
 	for _, p := range slices.Backward(b.procs) {
-		_ = p.Process.Kill()
+		// A killed nginx would leave its workers behind.
+		_ = p.Process.Signal(syscall.SIGTERM)
+		kill := time.AfterFunc(2*time.Second, func() { _ = p.Process.Kill() })
 		_ = p.Wait()
+		kill.Stop()
 	}
 	os.RemoveAll(b.folder)
 }

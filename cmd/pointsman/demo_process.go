@@ -48,7 +48,7 @@ func (l *lockedBuffer) String() string {
 func (s *stage) start(name, command string, args ...string) error {
 	p := &process{name: name, cmd: exec.Command(command, args...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

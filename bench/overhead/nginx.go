@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/valyala/fasthttp"
+
+	"pointsman/templates"
+)
+
+// serveNullNginx is the null agent for nginx: fasthttp reads the question and
+// names the replicas in turn.
+func serveNullNginx() {
+	l, err := net.Listen("unix", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var words []string
+	for i := range replicas {
+		words = append(words, templates.NginxUpstream("llama", fmt.Sprintf("r%d", i+1)))
+	}
+	var next atomic.Uint64
+	s := fasthttp.Server{
+		MaxRequestBodySize: 64 << 20, NoDefaultServerHeader: true, NoDefaultDate: true, NoDefaultContentType: true,
+		Handler: func(ctx *fasthttp.RequestCtx) {
+			ctx.Response.Header.SetBytesV("X-Accel-Redirect", ctx.Request.Header.Peek("X-Pointsman-Target"))
+			ctx.Response.Header.Set("X-Pointsman-Server", words[next.Add(1)%replicas])
+		},
+	}
+	log.Fatal(s.Serve(l))
+}
+
+// addNginx starts an nginx that asks the agent at socket; without one it passes
+// to the pool's upstream, by the same lines otherwise, and sends no feed.
+func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
+	plain := socket == ""
+	if plain {
+		socket = "/nowhere"
+	}
+	front := freePort()
+	dir := filepath.Join(b.folder, "nginx-"+strings.Fields(name)[0])
+	check(os.Mkdir(dir, 0o700))
+	files, err := templates.RenderNginx(templates.Nginx{
+		Bind: front, AgentAddress: "unix://" + socket, FeedAddress: feed, Folder: dir, Pools: []templates.Pool{pool},
+	})
+	check(err)
+	text := files[0].Text
+	if plain {
+		before, after, ok := strings.Cut(text, "proxy_pass http://"+templates.NginxAgent+";")
+		if !ok {
+			log.Fatal("the template has no question")
+		}
+		text = before + "proxy_pass http://" + templates.NginxUpstream("llama", "") + ";" + after
+		var keep []string
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, "syslog:") {
+				keep = append(keep, line)
+			}
+		}
+		text = strings.Join(keep, "")
+	}
+	conf := filepath.Join(dir, templates.NginxFile)
+	check(os.WriteFile(conf, []byte(text), 0o600))
+	command := strings.Fields(*nginx)
+	global := "daemon off;"
+	if os.Getuid() == 0 {
+		global += " user root;" // the folder is root's alone
+	}
+	b.start(command[0], append(command[1:], "-p", dir, "-c", conf, "-g", global)...)
+	b.await(name, front)
+}
