@@ -22,6 +22,11 @@ type Runtime struct {
 	Poll             time.Duration
 	Decider          *decider.Decider
 	Log              *slog.Logger
+
+	// Members, unless nil, tells which servers the backend of a pool shall
+	// have, for pools whose replicas are discovered elsewhere. It reports
+	// whether the pool is one of these.
+	Members func(pool string) ([]Member, bool)
 }
 
 // queryTimeout bounds one look at the runtime API.
@@ -47,6 +52,12 @@ func (r *Runtime) Run(ctx context.Context) {
 		}
 		if err == nil {
 			for _, p := range r.Decider.Pools() {
+				if r.Members != nil {
+					has, there := states[p.Name()]
+					if want, ok := r.Members(p.Name()); ok && there {
+						r.reconcile(ctx, p.Name(), has, want)
+					}
+				}
 				if s, ok := states[p.Name()]; ok && p.Discovered(s) {
 					r.Log.Info("replicas changed", "pool", p.Name(), "replicas", len(s))
 				}
@@ -80,8 +91,8 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
-	// -1: all proxies; 4: servers only; -1: all servers.
-	if _, err := io.WriteString(c, "show stat -1 4 -1\n"); err != nil {
+	// -1: all proxies; 6: backends and servers; -1: all servers.
+	if _, err := io.WriteString(c, "show stat -1 6 -1\n"); err != nil {
 		return nil, err
 	}
 	return parseStat(io.LimitReader(c, maxStat))
@@ -90,7 +101,8 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 // The columns of "show stat" that are read, by their names in its first line.
 var columns = [...]string{"pxname", "svname", "status", "weight", "addr"}
 
-// parseStat reads the CSV of "show stat" into the servers of each backend.
+// parseStat reads the CSV of "show stat" into the servers of each backend, one
+// without servers included.
 func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
@@ -121,6 +133,10 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			continue // the empty line at the end
 		}
 		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
+		if server == "BACKEND" { // the sum of its servers, and there without any
+			states[pool] = append(states[pool], []decider.ReplicaState{}...)
+			continue
+		}
 		weight, _ := strconv.Atoi(fields[at[3]])
 		states[pool] = append(states[pool], decider.ReplicaState{
 			Name:     server,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -86,6 +87,7 @@ type agent struct {
 	nginx   *nginxSide // nil when no nginx asks
 	watch   watch
 	found   chan found
+	knownMu sync.Mutex
 	known   map[string]found // by pool
 	admin   *admin.Server
 	epoch   time.Time // when the decider's clock was 0
@@ -136,7 +138,7 @@ func (a *agent) run() error {
 		if err != nil {
 			return fmt.Errorf("haproxy.runtime_api: %w", err)
 		}
-		rt := &haproxy.Runtime{Network: network, Address: address, Poll: a.conf.HAProxy.Poll, Decider: a.decider, Log: a.log}
+		rt := &haproxy.Runtime{Network: network, Address: address, Poll: a.conf.HAProxy.Poll, Decider: a.decider, Log: a.log, Members: a.members}
 		go rt.Run(ctx)
 	}
 	go a.engines.Run(ctx)
@@ -290,6 +292,7 @@ func (a *agent) reload() {
 	a.decider.Apply(dc)
 	a.engines.Configure(engineOptions(next))
 	a.conf = next
+	a.forgetSources(next)
 	a.look(next)
 	if a.nginx != nil {
 		a.nginx.reload(next)

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/discover"
+	"pointsman/haproxy"
 	"pointsman/nginx"
 )
 
@@ -72,7 +74,9 @@ func (a *agent) take(f found) {
 	if p == nil || f.source != sourceOf(p) {
 		return // of a configuration that is gone
 	}
+	a.knownMu.Lock()
 	a.known[f.pool] = f
+	a.knownMu.Unlock()
 	dc, err := a.deciderConfig(a.conf)
 	if err != nil {
 		a.log.Error("replicas found, but not taken in", "pool", f.pool, "error", err)
@@ -94,10 +98,39 @@ func (a *agent) deciderConfig(c *config.Config) (decider.Config, error) {
 		if f, ok := a.known[p.Name]; ok && f.source == sourceOf(c.Pools[p.Name]) {
 			for _, r := range f.replicas {
 				p.Replicas = append(p.Replicas, decider.ReplicaConfig{
-					Name: r.Address, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
+					Name: nameOf(r), Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
 				})
 			}
 		}
 	}
 	return dc, err
+}
+
+// forgetSources drops what was found for pools that conf has from elsewhere.
+func (a *agent) forgetSources(conf *config.Config) {
+	a.knownMu.Lock()
+	defer a.knownMu.Unlock()
+	for pool, f := range a.known {
+		if p := conf.Pools[pool]; p == nil || sourceOf(p) != f.source {
+			delete(a.known, pool)
+		}
+	}
+}
+
+// nameOf is the name of a replica that was found: its address, in the letters
+// that HAProxy takes in the name of a server.
+func nameOf(r discover.Replica) string {
+	return strings.NewReplacer("[", "", "]", "").Replace(r.Address)
+}
+
+// members are the servers that HAProxy's backend of a pool shall have, where the
+// agent finds the pool's replicas.
+func (a *agent) members(pool string) (list []haproxy.Member, ok bool) {
+	a.knownMu.Lock()
+	defer a.knownMu.Unlock()
+	f, ok := a.known[pool]
+	for _, r := range f.replicas {
+		list = append(list, haproxy.Member{Name: nameOf(r), Address: r.Address, Weight: r.Weight})
+	}
+	return list, ok
 }

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,69 +209,5 @@ func TestNginxHealth(t *testing.T) {
 		}
 		s.awaitState("r1", 5*time.Second, "up")
 		s.returns(client, "r1")
-	})
-}
-
-// TestNginxTargets takes replicas from a file that changes.
-func TestNginxTargets(t *testing.T) {
-	everyNginx(t, func(t *testing.T, bin proxies.Binary) {
-		t.Parallel()
-		o := sim.ServerOptions{Models: []string{model}}
-		a, b := startEngine(t, "a", o), startEngine(t, "b", o)
-		file := filepath.Join(t.TempDir(), "targets.json")
-		targets := func(list ...*engine) {
-			t.Helper()
-			var names []string
-			for _, e := range list {
-				names = append(names, fmt.Sprintf("%q", e.address))
-			}
-			text := fmt.Sprintf(`[{"targets": [%s], "labels": {"zone": "z"}}]`, strings.Join(names, ","))
-			if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(file+".new", file); err != nil {
-				t.Fatal(err)
-			}
-		}
-		targets(a)
-		s := newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], discover: {file: %q, poll: 100ms}}}\n", pool, model, file))
-		s.start()
-		client := newClient(4, true, false)
-		defer client.CloseIdleConnections()
-		known := func(n int) {
-			t.Helper()
-			eventually(t, 5*time.Second, fmt.Sprint("replicas: ", n), func() (bool, string) {
-				p := s.agent.pool(pool)
-				return len(p.Replicas) == n, fmt.Sprintf("%+v", p)
-			})
-		}
-		known(1)
-		if by := s.serve(client, 6); by["a"] != 6 {
-			t.Errorf("served by %v", by)
-		}
-		targets(a, b) // nginx is not told
-		known(2)
-		if by := s.serve(client, 20); by["a"] == 0 || by["b"] == 0 {
-			t.Errorf("served by %v", by)
-		}
-		targets(b)
-		known(1)
-		if by := s.serve(client, 6); by["b"] != 6 {
-			t.Errorf("served by %v", by)
-		}
-		if err := os.WriteFile(file, []byte(`[{"targets": `), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 5*time.Second, "the broken file is told of", func() (bool, string) {
-			return strings.Contains(s.agent.log.String(), "replicas not found"), s.agent.log.String()
-		})
-		if by := s.serve(client, 6); by["b"] != 6 {
-			t.Errorf("with a broken file, served by %v", by)
-		}
-		p := s.agent.settled(pool)
-		if p.Decisions != p.ended() || p.FellOpen != 0 {
-			t.Errorf("%+v", p)
-		}
-		s.quiet()
 	})
 }

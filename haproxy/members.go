@@ -1,0 +1,90 @@
+package haproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+
+	"pointsman/decider"
+)
+
+// Member is a server that a backend of HAProxy's shall have.
+type Member struct {
+	Name    string // an address without brackets: no other server is touched
+	Address string // ip:port
+	Weight  int
+}
+
+// maxCommands bounds what is changed after one look.
+const maxCommands = 64
+
+// reconcile brings the servers of a backend in line with what was discovered,
+// given those it has. A server that is still in use is drained first, and
+// deleted by a later look.
+func (r *Runtime) reconcile(ctx context.Context, pool string, has []decider.ReplicaState, want []Member) {
+	for i, c := range commands(pool, has, want) {
+		if i == maxCommands {
+			return
+		}
+		answer, err := r.command(ctx, c)
+		if err != nil {
+			r.Log.Warn("runtime API", "pool", pool, "error", err)
+			return
+		}
+		r.Log.Debug("runtime API", "command", c, "answer", answer)
+	}
+}
+
+// commands are those that lead from has to want.
+func commands(pool string, has []decider.ReplicaState, want []Member) (list []string) {
+	there := map[string]decider.ReplicaState{}
+	for _, s := range has {
+		there[s.Name] = s
+	}
+	for _, m := range want {
+		if _, ok := there[m.Name]; !ok {
+			name := pool + "/" + m.Name
+			list = append(list,
+				fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2", name, m.Address, max(m.Weight, 1)),
+				"enable health "+name, "enable server "+name)
+		}
+		delete(there, m.Name)
+	}
+	for _, s := range has {
+		if _, left := there[s.Name]; left && isAddress(s.Name) {
+			list = append(list, fmt.Sprintf("set server %s/%s state maint", pool, s.Name), fmt.Sprintf("del server %s/%s", pool, s.Name))
+		}
+	}
+	return list
+}
+
+// isAddress reports whether a server's name is one that we give.
+func isAddress(name string) bool {
+	at := strings.LastIndexByte(name, ':')
+	if at < 0 {
+		return false
+	}
+	_, err := netip.ParseAddr(name[:at])
+	return err == nil
+}
+
+// command sends one command and returns the answer's first part.
+func (r *Runtime) command(ctx context.Context, text string) (string, error) {
+	d := net.Dialer{Timeout: queryTimeout}
+	c, err := d.DialContext(ctx, r.Network, r.Address)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer c.Close()
+	if _, err := io.WriteString(c, text+"\n"); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(io.LimitReader(c, 4096))
+	return strings.TrimSpace(string(answer)), err
+}

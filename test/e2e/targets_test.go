@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/sim"
+	"pointsman/test/proxies"
+)
+
+// TestTargets takes replicas from a file that changes, on both proxies.
+func TestTargets(t *testing.T) {
+	nginx := func(t *testing.T, bin proxies.Binary, pools string) *site {
+		s := newNginxSite(t, bin, pools)
+		s.start()
+		return s.site
+	}
+	haproxy := func(t *testing.T, bin proxies.Binary, pools string) *site {
+		s := newSite(t, bin, pools)
+		s.start()
+		return s
+	}
+	for _, bin := range proxies.Nginxes(t) {
+		t.Run("nginx-"+bin.Version, func(t *testing.T) { targets(t, bin, nginx) })
+	}
+	for _, bin := range proxies.HAProxies(t) {
+		t.Run("haproxy-"+bin.Version, func(t *testing.T) { targets(t, bin, haproxy) })
+	}
+}
+
+func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Binary, string) *site) {
+	t.Parallel()
+	o := sim.ServerOptions{Models: []string{model}}
+	a, b := startEngine(t, "a", o), startEngine(t, "b", o)
+	file := filepath.Join(t.TempDir(), "targets.json")
+	list := func(engines ...*engine) {
+		t.Helper()
+		var names []string
+		for _, e := range engines {
+			names = append(names, fmt.Sprintf("%q", e.address))
+		}
+		text := fmt.Sprintf(`[{"targets": [%s], "labels": {"zone": "z"}}]`, strings.Join(names, ","))
+		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list(a)
+	s := start(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: round_robin, discover: {file: %q, poll: 100ms}}}\n", pool, model, file))
+	client := newClient(4, true, false)
+	defer client.CloseIdleConnections()
+	known := func(n int) {
+		t.Helper()
+		eventually(t, 5*time.Second, fmt.Sprint("replicas: ", n), func() (bool, string) {
+			p := s.agent.pool(pool)
+			return len(p.Replicas) == n, fmt.Sprintf("%+v", p)
+		})
+	}
+	known(1)
+	// HAProxy is told of its servers a moment after the agent knows them.
+	used := func(name string) {
+		t.Helper()
+		eventually(t, 5*time.Second, name+" is used", func() (bool, string) {
+			a := small(false).do(client, s.front)
+			return a.status == 200 && a.engine == name, fmt.Sprint(a.status, a.engine, a.err)
+		})
+	}
+	used("a")
+	if by := s.serve(client, 6); by["a"] != 6 {
+		t.Errorf("served by %v", by)
+	}
+	list(a, b) // no proxy is told by its configuration
+	known(2)
+	used("b")
+	if by := s.serve(client, 20); by["a"] == 0 || by["b"] == 0 {
+		t.Errorf("served by %v", by)
+	}
+	list(b)
+	known(1)
+	if by := s.serve(client, 6); by["b"] != 6 {
+		t.Errorf("served by %v", by)
+	}
+	if err := os.WriteFile(file, []byte(`[{"targets": `), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the broken file is told of", func() (bool, string) {
+		return strings.Contains(s.agent.log.String(), "replicas not found"), s.agent.log.String()
+	})
+	if by := s.serve(client, 6); by["b"] != 6 {
+		t.Errorf("with a broken file, served by %v", by)
+	}
+	if p := s.agent.settled(pool); p.Decisions != p.ended() {
+		t.Errorf("%+v", p)
+	}
+}
