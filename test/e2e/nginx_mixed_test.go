@@ -23,6 +23,7 @@ func TestNginxMixed(t *testing.T) {
 			n = 100_000
 		}
 		s, engines := nginxReplicas(t, bin, 4)
+		s.edit("policy: round_robin, ", "")
 		s.start()
 		m := sendMixture(t, s.site, n)
 
@@ -79,6 +80,7 @@ func TestNginxFullSpeed(t *testing.T) {
 			n = 20_000
 		}
 		s, _ := nginxReplicas(t, bin, 4)
+		s.edit("policy: round_robin, ", "")
 		s.start()
 		const clients = 32
 		client := newClient(clients, true, false)

@@ -37,14 +37,15 @@ nginx: {bind: "%s", processing_timeout: 1s, retry_sent: false}
 	return s
 }
 
-// nginxReplicas is a site with one pool of n replicas, not started.
+// nginxReplicas is a site with one pool of n replicas, which take turns, not
+// started.
 func nginxReplicas(t testing.TB, bin proxies.Binary, n int, more ...string) (*nginxSite, []*engine) {
 	t.Helper()
 	var engines []*engine
 	for i := range n {
 		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), sim.ServerOptions{Models: []string{model}}))
 	}
-	return newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...)), more...), engines
+	return newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: round_robin, max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...)), more...), engines
 }
 
 // render runs `pointsman render nginx` and returns the files it writes and what

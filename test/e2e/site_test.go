@@ -146,10 +146,12 @@ func (s *site) awaitAgent() {
 // command sends a command to HAProxy's runtime API and returns the answer.
 func (s *site) command(text string) string {
 	s.t.Helper()
-	c, err := net.DialTimeout("unix", s.runtime, 2*time.Second)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var c net.Conn
+	eventually(s.t, 5*time.Second, "the runtime API is there", func() (bool, string) { // its name comes last, as HAProxy starts
+		var err error
+		c, err = net.DialTimeout("unix", s.runtime, 2*time.Second)
+		return err == nil, fmt.Sprint(err)
+	})
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Write([]byte(text + "\n")); err != nil {
