@@ -30,6 +30,10 @@ type Server struct {
 	version  string
 	draining atomic.Bool
 
+	// Prepare, unless nil, is called with a request that is to be explained, as
+	// with one that is to be decided. It is set before Serve.
+	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
+
 	// Signals, unless nil, tells what is known of the engines, for /signals. It
 	// is set before Serve.
 	Signals func() any
@@ -181,7 +185,7 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 		Headers: headers,
 		Body:    body, BodySize: len(body),
 	}
-	if !s.decider.Read(&r, in, &refused) {
+	if !s.decider.Read(&r, in, &refused) || s.Prepare != nil && !s.Prepare(&r, body, &refused) {
 		ctx.SetStatusCode(refused.Status)
 		writeJSON(ctx, map[string]any{"status": refused.Status, "why": refused.Why, "reason": refused.Reason})
 		return

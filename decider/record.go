@@ -81,6 +81,9 @@ type Candidate struct {
 	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
+	// SignalAge is how long ago its engine said something, in seconds; nil if it
+	// never did, or of a past decision.
+	SignalAge *float64 `json:"signal_age_s,omitempty"`
 	// Saturated is why nothing that is held is bound to it now.
 	Saturated string `json:"saturated,omitempty"`
 }
@@ -181,6 +184,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 	w := len(p.terms)
 	for i, rep := range p.replicas {
 		cand := Candidate{Replica: rep.name, InFlight: rep.inFlight, Rank: rank[rep.name]}
+		if rep.signals.Known {
+			age := (now - rep.signals.At).Seconds()
+			cand.SignalAge = &age
+		}
 		if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
 		} else if cand.Excluded = p.narrowedBy(rep.index); cand.Excluded != "" {

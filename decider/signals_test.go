@@ -67,6 +67,17 @@ func TestNoSignalStopsADecision(t *testing.T) {
 	})
 }
 
+func TestExplainTellsTheAgesOfSignals(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 2)
+	p.Signal("r1", Signals{})
+	clock.now += 3 * time.Second
+	for _, c := range p.Explain(&Request{Pool: p, Input: 1}).Candidates {
+		if known := c.SignalAge != nil; known != (c.Replica == "r1") || known && *c.SignalAge != 3 {
+			t.Errorf("%s: %v", c.Replica, c.SignalAge)
+		}
+	}
+}
+
 func TestTheEngineSizesTheMirror(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
 	blocks := func() [2]int { return [2]int{p.image(p.replicas[0]).capacity, p.image(p.replicas[1]).capacity} }

@@ -126,14 +126,18 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 	}
 	terms := termNames(x.Candidates)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
+	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT", "ENGINE HEARD"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
 	slices.SortStableFunc(x.Candidates, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
 	for _, c := range x.Candidates {
 		rank := "-"
 		if c.Rank > 0 {
 			rank = fmt.Sprint(c.Rank)
 		}
-		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight)}
+		heard := "never"
+		if c.SignalAge != nil {
+			heard = fmt.Sprintf("%.1f s ago", *c.SignalAge)
+		}
+		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight), heard}
 		for _, name := range terms {
 			cell := ""
 			if v, ok := c.Terms[name]; ok {

@@ -121,6 +121,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 		a.nginx.agent.Prepare = tokenizer.Prepare
 	}
 	a.engines.Configure(engineOptions(conf))
+	a.admin.Prepare = tokenizer.Prepare
 	a.admin.Signals = func() any { return a.engines.Status() }
 	exportSPOE(set, a.spoe)
 	return a, nil
