@@ -392,3 +392,43 @@ func BenchmarkReplay(b *testing.B) {
 		}
 	}
 }
+
+// An engine's count of first tokens, looked at ten times a second, is as good as
+// the proxy's word, and what engines say of their blocks as good as prediction.
+func TestSignalsOfEnginesAreAsGood(t *testing.T) {
+	trace := openTrace(t, TraceOptions{})
+	if testing.Short() {
+		t.Skip("seconds")
+	}
+	setup := Setup{Replicas: 8, Profile: Profile70B, CacheTokens: 500_000}
+	most, err := Saturation(trace, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(change func(*ReplayOptions)) (mean float64) {
+		const seeds = 3
+		for seed := range uint64(seeds) {
+			o := ReplayOptions{Setup: setup, Rate: .85 * most, Seed: seed + 1, MirrorScale: 1, PolicyName: "test",
+				Policy: func() (decider.Policy, error) { return decider.LeastWork{}, nil }}
+			change(&o)
+			r, err := Replay(trace, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mean += p90(r.TTFT) / seeds
+		}
+		return mean
+	}
+	told := run(func(*ReplayOptions) {})
+	polled := run(func(o *ReplayOptions) { o.Poll = 100 * time.Millisecond })
+	exact := run(func(o *ReplayOptions) {
+		o.Policy = func() (decider.Policy, error) { return decider.NewKVAware(decider.TokenDefaults) }
+	})
+	t.Logf("p90 of the time to first token: %.2f s told by the proxy, %.2f s counted by the engines, %.2f s with their KV-cache events", told, polled, exact)
+	if polled > 1.05*told {
+		t.Errorf("%.2f s with first tokens counted every 100 ms, %.2f s with them told", polled, told)
+	}
+	if exact > 1.05*told { // three seeds still move it by 2 %
+		t.Errorf("%.2f s with KV-cache events, %.2f s without", exact, told)
+	}
+}
