@@ -123,6 +123,7 @@ type scratch struct {
 	decision decider.Decision
 	head     []byte
 	tail     []byte // twice tailSize
+	one      [1]byte
 	text     []byte
 	borrowed int64 // of Agent.memory
 	bound    chan struct{}

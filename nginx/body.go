@@ -39,8 +39,7 @@ func (a *Agent) read(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int,
 
 // readTail reads on from where the head ends, and keeps the last bytes only.
 func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, error) {
-	var one [1]byte
-	n, err := io.ReadFull(body, one[:])
+	n, err := io.ReadFull(body, s.one[:])
 	if n == 0 {
 		if err == io.EOF {
 			err = nil
@@ -50,7 +49,7 @@ func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, err
 	if s.tail == nil {
 		s.tail = make([]byte, 2*tailSize)
 	}
-	kept := copy(s.tail, one[:])
+	kept := copy(s.tail, s.one[:])
 	size++
 	for {
 		n, err := body.Read(s.tail[kept:])
