@@ -18,6 +18,7 @@ type demoCmd struct {
 	Proxy       string   `default:"haproxy" enum:"haproxy,nginx" help:"The proxy: haproxy or nginx (${default})."`
 	HAProxy     string   `name:"haproxy" default:"haproxy" help:"Command that runs HAProxy, with its arguments separated by spaces (${default})."`
 	Nginx       string   `name:"nginx" default:"nginx" help:"Command that runs nginx, likewise (${default})."`
+	Scenario    string   `default:"mixed" enum:"mixed,priorities" help:"mixed: conversations. priorities: chat and batch together, without and with bands (${default})."`
 	Policy      []string `default:"${default_policy}" sep:"none" help:"Routing policies, separated by commas, each tried on a fresh stage; with options as name:option=value (${default})."`
 	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
@@ -76,6 +77,9 @@ func (c *demoCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	if c.Scenario == "priorities" {
+		return c.priorities(policies)
+	}
 	calls, err := newWorkload(c.Seed, c.Requests)
 	if err != nil {
 		return err
@@ -105,11 +109,11 @@ func (c *demoCmd) Run() error {
 		if p.make == nil {
 			return fmt.Errorf("%s is a bound that only the simulator knows", p.name)
 		}
-		r, err := c.play(ctx, say, p.name, calls)
+		r, err := c.play(ctx, say, p, calls)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		predicted, err := sim.Replay(trace, sim.ReplayOptions{Setup: setup, Rate: rate, Seed: c.Seed, Policy: p.make, PolicyName: p.name, MirrorScale: 1})
+		predicted, err := sim.Replay(trace, sim.ReplayOptions{Setup: setup, Rate: rate, Seed: c.Seed, Policy: p.make, PolicyName: p.name, Admission: p.admission(), MirrorScale: 1})
 		if err != nil {
 			return err
 		}
@@ -135,17 +139,27 @@ func (c *demoCmd) Run() error {
 }
 
 // play plays the workload on a stage of its own.
-func (c *demoCmd) play(ctx context.Context, say *os.File, policy string, calls []call) (*demoResult, error) {
-	flow, err := flowPolicy(policy)
-	if err != nil {
-		return nil, err
-	}
-	stage, err := c.build(ctx, flow)
+func (c *demoCmd) play(ctx context.Context, say *os.File, policy simulatedPolicy, calls []call) (*demoResult, error) {
+	stage, l, err := c.run(ctx, say, policy, "", calls)
 	if err != nil {
 		return nil, err
 	}
 	defer stage.close()
-	fmt.Fprintf(say, "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, stage.url, policy)
+	return c.result(ctx, stage, policy.name, l)
+}
+
+// run plays the workload on a fresh stage, which the caller closes. admission is
+// the pool's in the configuration's flow form, empty for none.
+func (c *demoCmd) run(ctx context.Context, say *os.File, policy simulatedPolicy, admission string, calls []call) (*stage, *traffic, error) {
+	flow, err := flowPolicy(policy.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	stage, err := c.build(ctx, flow, admission, policy.late)
+	if err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(say, "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, stage.url, policy.name)
 	l := newTraffic(calls, stage.url)
 	runCtx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -153,9 +167,10 @@ func (c *demoCmd) play(ctx context.Context, say *os.File, policy string, calls [
 	go func() { l.run(runCtx); close(done) }()
 	showProgress(say, l, done)
 	if ctx.Err() != nil {
-		return nil, errors.New("interrupted")
+		stage.close()
+		return nil, nil, errors.New("interrupted")
 	}
-	return c.result(ctx, stage, policy, l)
+	return stage, l, nil
 }
 
 // result gathers what the clients, the agent and the replicas saw.

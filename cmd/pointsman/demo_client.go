@@ -27,12 +27,13 @@ type traffic struct {
 	mu             sync.Mutex
 	served, failed int
 	ttft           []time.Duration // of the streamed answers
-	errors         []string        // the first few
+	byBand         map[string][]time.Duration
+	errors         []string // the first few
 }
 
 func newTraffic(calls []call, url string) *traffic {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
-	return &traffic{calls: calls, url: url, client: &http.Client{Transport: transport, Timeout: 2 * time.Minute}}
+	return &traffic{calls: calls, url: url, byBand: map[string][]time.Duration{}, client: &http.Client{Transport: transport, Timeout: 2 * time.Minute}}
 }
 
 // run sends all requests and returns when all have ended, or ctx has.
@@ -53,14 +54,15 @@ func (l *traffic) run(ctx context.Context) {
 			l.running.Add(1)
 			defer l.running.Add(-1)
 			defer l.done.Add(1)
-			l.note(l.send(ctx, c))
+			ttft, err := l.send(ctx, c)
+			l.note(c.band, ttft, err)
 		})
 	}
 	wg.Wait()
 }
 
 // note keeps the outcome of one request; ttft is 0 for one that is not streamed.
-func (l *traffic) note(ttft time.Duration, err error) {
+func (l *traffic) note(band string, ttft time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -73,6 +75,7 @@ func (l *traffic) note(ttft time.Duration, err error) {
 	l.served++
 	if ttft > 0 {
 		l.ttft = append(l.ttft, ttft)
+		l.byBand[band] = append(l.byBand[band], ttft)
 	}
 }
 
@@ -85,6 +88,9 @@ func (l *traffic) send(ctx context.Context, c *call) (ttft time.Duration, err er
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Session-ID", c.session)
+	if c.band != "" {
+		req.Header.Set("X-Band", c.band)
+	}
 	start := time.Now()
 	resp, err := l.client.Do(req)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"pointsman/templates"
 )
@@ -25,6 +26,7 @@ type demoProxy struct {
 type layout struct {
 	front, feed string
 	pool        templates.Pool
+	timeout     time.Duration // of decisions; 0 = the templates' own
 }
 
 // proxy finds out which proxy there is to run.
@@ -72,8 +74,8 @@ func layHAProxy(s *stage, l layout, v templates.Version) ([]templates.File, []st
 		AgentAddress: "unix://" + filepath.Join(s.folder, "spoe.sock"), FeedAddress: l.feed,
 		SPOEConf:   filepath.Join(s.folder, templates.SPOEFile),
 		RuntimeAPI: "unix://" + filepath.Join(s.folder, "haproxy.sock"),
-		Bufsize:    128 << 10,
-		Pools:      []templates.Pool{l.pool},
+		Bufsize:    128 << 10, ProcessingTimeout: l.timeout,
+		Pools: []templates.Pool{l.pool},
 	}
 	files, err := templates.RenderHAProxy(o)
 	conf := fmt.Sprintf("listen: {spoe: %q, feed: %q, admin: %q}\nhaproxy: {runtime_api: %q}\n", o.AgentAddress, l.feed, s.admin, o.RuntimeAPI)
@@ -84,8 +86,8 @@ func layNginx(s *stage, l layout) ([]templates.File, []string, string, error) {
 	o := templates.Nginx{
 		Bind:         l.front,
 		AgentAddress: "unix://" + filepath.Join(s.folder, "nginx.sock"), FeedAddress: l.feed,
-		Folder: s.folder,
-		Pools:  []templates.Pool{l.pool},
+		Folder: s.folder, ProcessingTimeout: l.timeout,
+		Pools: []templates.Pool{l.pool},
 	}
 	files, err := templates.RenderNginx(o)
 	conf := fmt.Sprintf("listen: {spoe: off, nginx: %q, feed: %q, admin: %q}\n", o.AgentAddress, l.feed, s.admin)

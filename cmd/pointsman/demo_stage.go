@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,9 +28,10 @@ type stage struct {
 	engines []string // URLs
 }
 
-// build starts a stage with a policy, in the configuration's form, and waits
-// until it serves.
-func (c *demoCmd) build(ctx context.Context, policy string) (*stage, error) {
+// build starts a stage with a policy and an admission, both in the
+// configuration's form, and waits until it serves. late tells that the policy
+// holds requests by itself.
+func (c *demoCmd) build(ctx context.Context, policy, admission string, late bool) (*stage, error) {
 	s := &stage{}
 	var err error
 	if s.proxy, err = c.proxy(); err != nil {
@@ -38,7 +40,7 @@ func (c *demoCmd) build(ctx context.Context, policy string) (*stage, error) {
 	if s.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
 		return nil, err
 	}
-	if err := c.raise(ctx, s, policy); err != nil {
+	if err := c.raise(ctx, s, policy, admission, late); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -53,12 +55,19 @@ func (s *stage) close() {
 	os.RemoveAll(s.folder)
 }
 
-func (c *demoCmd) raise(ctx context.Context, s *stage, policy string) error {
+// demoHold is the longest that requests wait on the stage.
+const demoHold = 5 * time.Minute
+
+func (c *demoCmd) raise(ctx context.Context, s *stage, policy, admission string, late bool) error {
 	ports, err := freePorts(3*c.Replicas + 3)
 	if err != nil {
 		return err
 	}
 	l := layout{feed: ports[c.Replicas], front: ports[c.Replicas+1], pool: templates.Pool{Name: "llama", Models: []string{"demo"}}}
+	if late || admission != "" {
+		l.timeout = demoHold + holdMargin
+		policy += "\n    admission: " + cmp.Or(admission, "{wait: agent, bands: {all: {order: work, ttl: "+demoHold.String()+"}}}")
+	}
 	s.admin, s.url = ports[c.Replicas+2], "http://"+l.front
 
 	var replicas strings.Builder

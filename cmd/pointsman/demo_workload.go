@@ -22,6 +22,7 @@ type call struct {
 	body    []byte
 	output  int // tokens of the answer
 	stream  bool
+	band    string // in the scenario of priorities
 }
 
 // message is a message of a conversation in OpenAI's form.

@@ -13,8 +13,6 @@ import (
 
 	"github.com/bytedance/sonic"
 
-	"pointsman/config"
-	"pointsman/decider"
 	"pointsman/sim"
 )
 
@@ -155,10 +153,7 @@ func (c *simulateCmd) replay(trace *sim.Trace, base sim.ReplayOptions, policies 
 		for s := range c.Seeds {
 			o := base
 			o.Policy, o.PolicyName, o.Seed = p.make, p.name, c.Seed+uint64(s)
-			if p.late {
-				// It waits for as long as the engines' own queues would.
-				o.Admission = &decider.Admission{Hold: true, Bands: []decider.Band{{Name: config.DefaultBand, Order: decider.LeastWorkLeft, TTL: 24 * time.Hour, MaxRequests: math.MaxInt}}}
-			}
+			o.Admission = p.admission()
 			all.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()

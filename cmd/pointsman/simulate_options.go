@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,4 +157,15 @@ func parseFailures(specs []string) ([]sim.Failure, error) {
 		list = append(list, sim.Failure{At: when, Replica: n})
 	}
 	return list, nil
+}
+
+// admission is what the policy brings with it, nil for most. It lets requests
+// wait for as long as the engines' own queues would.
+func (p *simulatedPolicy) admission() *decider.Admission {
+	if !p.late {
+		return nil
+	}
+	return &decider.Admission{Hold: true, Bands: []decider.Band{{
+		Name: config.DefaultBand, Order: decider.LeastWorkLeft, TTL: 24 * time.Hour, MaxRequests: math.MaxInt,
+	}}}
 }

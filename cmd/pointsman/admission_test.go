@@ -1,0 +1,90 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/config"
+)
+
+// admissionConfig is a configuration with an admission, in flow form, of a pool
+// with further keys.
+func admissionConfig(t *testing.T, top, keys, admission string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("f", []byte(top+"pools: {llama: {models: [m], "+keys+"replicas: {r1: {address: 'h:1'}}, admission: "+admission+"}}\n"), nil, docChecks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Timeouts of the proxies cover the longest hold, or are refused.
+func TestTimeoutsCoverHolds(t *testing.T) {
+	for _, c := range []struct {
+		top, keys, admission string
+		haproxy, nginx       time.Duration
+		refusal              string
+	}{
+		{"", "", "{wait: agent, bands: {a: {ttl: 10s}, b: {ttl: 20s}}}", 21 * time.Second, 21 * time.Second, ""},
+		{"haproxy: {processing_timeout: 40s}\n", "", "{wait: agent}", 40 * time.Second, 31 * time.Second, ""},
+		{"haproxy: {processing_timeout: 30s}\n", "", "{wait: agent}", 0, 0, `f:1:31: haproxy.processing_timeout: is shorter than the longest hold of an admission: want 31s at least, or the key left out`},
+		{"nginx: {processing_timeout: 1s}\n", "", "{wait: agent}", 0, 0, "nginx.processing_timeout: is shorter"},
+		{"", "max_requests: 4, ", "{wait: proxy}", 50 * time.Millisecond, 100 * time.Millisecond, ""},
+		{"haproxy: {version: 2.6}\n", "max_requests: 4, ", "", 50 * time.Millisecond, 100 * time.Millisecond, ""},
+		{"haproxy: {version: 2.6}\n", "", "", 0, 0, "pools[llama].admission: on HAProxy 2.6 requests wait in the proxy, which needs max_requests"},
+		{"haproxy: {version: 2.6}\n", "max_requests: 4, ", "{matching: fifo}", 0, 0, "admission.matching: on HAProxy 2.6"},
+		{"haproxy: {version: 3.2}\n", "", "", 31 * time.Second, 31 * time.Second, ""},
+		{"haproxy: {version: 2.6}\n", "policy: least_work_late, ", "", 31 * time.Second, 31 * time.Second, ""},
+		{"", "policy: least_work_late, max_requests: 4, ", "{wait: proxy}", 0, 0, "admission.wait: policy least_work_late binds late"},
+	} {
+		conf := admissionConfig(t, c.top, c.keys, c.admission)
+		h, err1 := processingTimeout(conf, "haproxy.processing_timeout", conf.HAProxy.ProcessingTimeout)
+		n, err2 := processingTimeout(conf, "nginx.processing_timeout", conf.Nginx.ProcessingTimeout)
+		if c.refusal == "" && (h != c.haproxy || n != c.nginx) {
+			t.Errorf("%s%s%s: %v and %v, want %v and %v", c.top, c.keys, c.admission, h, n, c.haproxy, c.nginx)
+		}
+		said := ""
+		for _, err := range []error{err1, err2} {
+			if err != nil {
+				said += err.Error() + "\n"
+			}
+		}
+		if !strings.Contains(said, c.refusal) || c.refusal == "" && said != "" {
+			t.Errorf("%s%s%s: refused with %q, want %q", c.top, c.keys, c.admission, said, c.refusal)
+		}
+	}
+}
+
+// What waits in the proxy waits in its servers' queues, for as long as the
+// bands allow.
+func TestProxyQueues(t *testing.T) {
+	conf := admissionConfig(t, "haproxy: {version: 2.6}\n", "max_requests: 4, ", "{wait: proxy, response_headers: true, bands: {a: {ttl: 2m, max_requests: 70}, b: {max_requests: 30}}}")
+	o, err := haproxyOptions(conf, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := o.Pools[0]
+	if p.Replicas[0].MaxConn != 4 || p.QueueTimeout != 2*time.Minute || !p.TellAdmission || o.Waiting != 100 {
+		t.Errorf("%+v, %d may wait", p, o.Waiting)
+	}
+}
+
+// The demo's workload of priorities has one long prompt in ten.
+func TestPrioritiesWorkload(t *testing.T) {
+	calls, err := newPriorities(1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := 0
+	for i, c := range calls {
+		if long := len(c.body) > 20_000; long != (c.band == batchBand) || i > 0 && c.at < calls[i-1].at {
+			t.Fatalf("request %d: %d bytes in band %s at %v", i, len(c.body), c.band, c.at)
+		} else if long {
+			batch++
+		}
+	}
+	if batch < 70 || batch > 130 {
+		t.Errorf("%d of 1000 are batch", batch)
+	}
+}
