@@ -178,7 +178,7 @@ func (v *validator) admission(p *Pool) {
 		}
 		oneOf(at+".order", b.Order, Orders)
 		within(v, at+".weight", b.Weight, 0, 1000)
-		within(v, at+".ttl", b.TTL, 10*time.Millisecond, 30*time.Minute)
+		within(v, at+".ttl", b.TTL, 10*time.Millisecond, 10*time.Minute)
 		within(v, at+".deadline", b.Deadline, 0, 24*time.Hour)
 		within(v, at+".max_requests", b.MaxRequests, 1, 100_000)
 		within(v, at+".max_bytes", b.MaxBytes, 0, 1<<40)
