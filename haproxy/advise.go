@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"pointsman/templates"
 )
@@ -13,9 +14,10 @@ import (
 // Wanted is what a configuration that pointsman is attached to should have.
 type Wanted struct {
 	Version templates.Version
-	Bufsize int      // tune.bufsize, bytes
-	Pools   []string // the backends that requests should reach
-	Socket  bool     // the agent listens on a unix socket
+	Bufsize int           // tune.bufsize, bytes
+	Pools   []string      // the backends that requests should reach
+	Socket  bool          // the agent listens on a unix socket
+	Queue   time.Duration // the longest that an admission lets requests wait in HAProxy's queues
 }
 
 // Advise reads a user's haproxy.cfg and tells in words what pointsman needs
@@ -51,6 +53,7 @@ type findings struct {
 	routes       []string // what use_backend and default_backend name
 	spoe         bool
 	chroot       string
+	queue        time.Duration // the shortest timeout queue; 0 = none
 }
 
 func (f *findings) look(section string, words []string) {
@@ -62,6 +65,10 @@ func (f *findings) look(section string, words []string) {
 		f.bufsize, _ = strconv.Atoi(words[1])
 	case section == "defaults" && line == "option abortonclose":
 		f.abortonclose = true
+	case words[0] == "timeout" && len(words) > 2 && words[1] == "queue":
+		if d := duration(words[2]); d > 0 && (f.queue == 0 || d < f.queue) {
+			f.queue = d
+		}
 	case words[0] == "log" && strings.Contains(line, "ring@"+templates.Ring):
 		f.ring = true
 		f.profile = f.profile || strings.Contains(line, " profile ")
@@ -93,10 +100,30 @@ func (f *findings) advice(w Wanted) (out []string) {
 	if !f.reaches(w.Pools) && !f.spoe {
 		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))
 	}
+	if f.queue > 0 && f.queue < w.Queue {
+		say("timeout queue is %v, shorter than the %v that requests may wait by the admission's ttl", f.queue, w.Queue)
+	}
 	if w.Socket && f.chroot != "" {
 		say("global: chroot %s hides the agent's unix socket, unless the agent listens on one inside it", f.chroot)
 	}
 	return out
+}
+
+// duration reads a time as HAProxy writes it, in milliseconds unless it has a
+// unit; what is none is 0.
+func duration(s string) time.Duration {
+	if n, err := strconv.Atoi(s); err == nil {
+		return time.Duration(n) * time.Millisecond
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, _ := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0
+	}
+	return d
 }
 
 func (f *findings) reaches(pools []string) bool {

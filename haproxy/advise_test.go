@@ -3,12 +3,13 @@ package haproxy
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman/templates"
 )
 
 func TestAdvise(t *testing.T) {
-	want := Wanted{Version: templates.Version{Major: 3, Minor: 2}, Bufsize: 131072, Pools: []string{"llama"}, Socket: true}
+	want := Wanted{Version: templates.Version{Major: 3, Minor: 2}, Bufsize: 131072, Pools: []string{"llama"}, Socket: true, Queue: 2 * time.Minute}
 	good := `global
     tune.bufsize 131072   # chroot /elsewhere
 defaults
@@ -27,6 +28,8 @@ frontend fe
 		{"log ring@pointsman-ring len 2048 format raw profile pointsman local0", "log /dev/log local0", "no \"log ring@"},
 		{" profile pointsman", "", "neither a profile"},
 		{"use_backend llama", "use_backend web", "never asked"},
+		{"option abortonclose", "option abortonclose\n    timeout queue 60s", "timeout queue is 1m0s"},
+		{"option abortonclose", "option abortonclose\n    timeout queue 3m\nbackend b\n    timeout queue 5000", "timeout queue is 5s"},
 		{"# chroot", "\n    chroot", "chroot /elsewhere hides"},
 	} {
 		got := Advise([]byte(strings.Replace(good, c.old, c.new, 1)), want)

@@ -97,6 +97,7 @@ func (c *checkCmd) checkAttached(conf *config.Config, o templates.HAProxy, folde
 	w := haproxy.Wanted{Version: o.Version, Bufsize: o.Bufsize, Socket: strings.HasPrefix(conf.Listen.SPOE, "unix:")}
 	for _, p := range o.Pools {
 		w.Pools = append(w.Pools, p.Name)
+		w.Queue = max(w.Queue, p.QueueTimeout)
 	}
 	advice := haproxy.Advise(text, w)
 	for _, a := range advice {
