@@ -57,7 +57,7 @@ func (p *Pool) image(r *Replica) *image {
 // look finds out what each replica has of the request's prompt.
 func (p *Pool) look(r *Request) {
 	v := &p.view
-	v.input, v.blocks = r.Input, r.Blocks
+	v.input, v.blocks, v.heatDepth = r.Input, r.Blocks, -1
 	if p.mirror != nil {
 		v.depth, v.best = p.mirror.match(r.Blocks, v.depth)
 	}

@@ -51,14 +51,17 @@ type View struct {
 	// BlockTokens is the number of prompt tokens in one of Request.Blocks.
 	BlockTokens int
 
-	pool   *Pool
-	blocks []uint64  // of the request
-	input  int       // of the request
-	depth  []int32   // per Replica.slot, leading blocks of the prompt in its image
-	best   int32     // the largest of depth
-	even   bool      // all weights are equal
-	terms  []float64 // per candidate, then per term
-	width  int       // terms a candidate
+	pool      *Pool
+	blocks    []uint64 // of the request
+	input     int      // of the request
+	depth     []int32  // per Replica.slot, leading blocks of the prompt in its image
+	best      int32    // the largest of depth
+	even      bool     // all weights are equal
+	heat      float64  // of the block at heatDepth
+	heatDepth int32    // -1 = not looked up for this request
+
+	terms []float64 // per candidate, then per term
+	width int       // terms a candidate
 }
 
 // Cached is the number of the prompt's tokens that the replica at index i of
@@ -121,7 +124,11 @@ func (v *View) Heat(i int) float64 {
 	if d >= v.best {
 		return 0
 	}
-	return v.pool.mirror.heat(v.blocks[d], milliseconds(v.Now))
+	if d != v.heatDepth {
+		// Most replicas lack the same block: it is looked up once for all.
+		v.heatDepth, v.heat = d, v.pool.mirror.heat(v.blocks[d], milliseconds(v.Now))
+	}
+	return v.heat
 }
 
 // BestCached is the largest Cached of all replicas, candidates or not.
