@@ -100,18 +100,3 @@ func (x *prefixes) heat(key uint64, now uint32) float64 {
 	}
 	return float64(sum)
 }
-
-// bytes is the memory held, for tests and benchmarks.
-func (x *prefixes) bytes() (n int) {
-	for _, index := range x.indexes {
-		for s := range index.shards {
-			n += 24 * cap(index.shards[s].slots)
-		}
-	}
-	for _, m := range x.images {
-		if m != nil {
-			n += 24*cap(m.entries) + 4*cap(m.table)
-		}
-	}
-	return n
-}

@@ -276,3 +276,18 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+// bytes is the memory held.
+func (x *prefixes) bytes() (n int) {
+	for _, index := range x.indexes {
+		for s := range index.shards {
+			n += 24 * cap(index.shards[s].slots)
+		}
+	}
+	for _, m := range x.images {
+		if m != nil {
+			n += 24*cap(m.entries) + 4*cap(m.table)
+		}
+	}
+	return n
+}

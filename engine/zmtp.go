@@ -179,5 +179,3 @@ func (p *zmtpPeer) send(frames ...[]byte) error {
 
 // subscribe asks a PUB for every topic.
 func (p *zmtpPeer) subscribe() error { return p.send([]byte{1}) }
-
-func (p *zmtpPeer) close() { p.conn.Close() }

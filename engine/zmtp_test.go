@@ -59,7 +59,7 @@ func TestZMTPSpeaksWithALibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer peer.close()
+	defer peer.conn.Close()
 	if err := peer.subscribe(); err != nil {
 		t.Fatal(err)
 	}

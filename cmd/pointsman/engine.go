@@ -31,11 +31,15 @@ func (c *engineCmd) Run() error {
 	if c.Profile == "70b" {
 		profile = sim.Profile70B
 	}
-	engine := sim.NewServer(sim.ServerOptions{
+	options := sim.ServerOptions{
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
 		Events: c.Events, Replay: c.Replay,
-	})
+	}
+	if err := sim.CheckOptions(options); err != nil {
+		return err
+	}
+	engine := sim.NewServer(options)
 	defer engine.Close()
 	if err := engine.Publish(); err != nil {
 		return err

@@ -75,7 +75,7 @@ func ask(address, rid string, body []byte) (spop, error) {
 }
 
 // The agent holds 10,000 requests of 4 KB, each on a connection of its own as
-// HAProxy has them, in at most 200 MB, and decides for another pool as ever.
+// HAProxy has them, in at most 200 MiB, and decides for another pool as ever.
 func TestHoldingIsCheap(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has a memory of its own")
@@ -122,7 +122,7 @@ func TestHoldingIsCheap(t *testing.T) {
 	after, busy := s.agent.rss(), others()
 	t.Logf("%d held: %d MB more, %d bytes each; another pool decides in %v, %v before", n, (after-before)>>20, (after-before)/n, busy, quiet)
 	if after-before > 200<<20 {
-		t.Errorf("holding %d requests takes %d MB, want at most 200", n, (after-before)>>20)
+		t.Errorf("holding %d requests takes %d MiB, want at most 200", n, (after-before)>>20)
 	}
 	if busy > 4*quiet+2*time.Millisecond {
 		t.Errorf("another pool decides in %v, before in %v", busy, quiet)
