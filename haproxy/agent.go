@@ -5,6 +5,7 @@ package haproxy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -31,22 +32,37 @@ var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-
 
 // NewAgent returns an Agent that decides by d and reports to set.
 func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
-	return &Agent{
+	a := &Agent{
 		decider: d,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
-		scratch: sync.Pool{New: func() any { return &scratch{bound: make(chan struct{}, 1)} }},
 	}
+	a.scratch.New = func() any { return &scratch{agent: a} }
+	return a
 }
 
 // scratch is what one decision needs, kept between requests.
 type scratch struct {
+	agent    *Agent
 	request  decider.Request
 	decision decider.Decision
-	bound    chan struct{}
+	later    spoa.Later
+	ready    atomic.Int32 // of later and decision, for a request that was held
 }
 
 // Bound implements decider.Waiter.
-func (s *scratch) Bound() { s.bound <- struct{}{} }
+func (s *scratch) Bound() {
+	if s.ready.Add(1) == 2 {
+		go s.send() // the pool is locked
+	}
+}
+
+// send answers a request that was held.
+func (s *scratch) send() {
+	s.later.Send(func(w *spoa.Reply) { answer(w, &s.request, &s.decision) })
+	s.later = spoa.Later{}
+	s.ready.Store(0)
+	s.agent.scratch.Put(s)
+}
 
 // Handle is the spoa.Handler of the message that asks for a decision.
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
@@ -55,11 +71,12 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	in := input(m)
 	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
 		if s.request.Pool.Submit(&s.request, &s.decision, s) {
+			// Held: the time until the answer is no cost of ours.
 			a.latency.Update(time.Since(start).Seconds())
-			m.Release()
-			<-s.bound // held: the time until then is no cost of ours
-			answer(w, &s.request, &s.decision)
-			a.scratch.Put(s)
+			s.later = m.Later()
+			if s.ready.Add(1) == 2 {
+				s.send()
+			}
 			return
 		}
 	}

@@ -4,41 +4,132 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/negasus/haproxy-spoe-go/request"
+	"github.com/negasus/haproxy-spoe-go/action"
+	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
-// call is what one run of the handler needs, pooled.
+// call is a NOTIFY frame from its coming to its ACK. Its messages share one
+// reply.
 type call struct {
-	m Message
-	w Reply
+	conn       *conn
+	frame      *frame.Frame // nil when it is done with
+	held       *held        // large values of the frame, nil if there are none
+	stream, id uint64
+	m          Message
+	w          Reply
+
+	mu      sync.Mutex
+	actions action.Actions
+	left    int  // what has to end before the ACK: the messages, and each Later
+	over    bool // the ACK is written
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// handle is called by the library for every NOTIFY frame, on a goroutine of
-// that frame. The frame's messages share one reply.
-func (c *conn) handle(req *request.Request) {
-	p := &c.places[req.StreamID]
-	h := p.held
-	k := calls.Get().(*call)
-	k.w = Reply{actions: &req.Actions, room: c.limit - ackOverhead}
+// run gives the messages to the handler, on a goroutine of its own.
+func (k *call) run() {
+	k.w = Reply{actions: &k.actions, room: k.conn.limit - ackOverhead}
+	k.left = 1
+	ok := k.handle()
+	k.mu.Lock()
+	k.left--
+	if !ok {
+		k.actions.Reset()
+		k.left = 0
+	}
+	if k.left > 0 && len(k.actions) == 0 {
+		k.forget() // no variable refers to it
+	}
+	k.end(ok)
+}
+
+// handle reports whether the handler did not panic.
+func (k *call) handle() (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			req.Actions.Reset()
-			c.srv.panicked("handler", p, debug.Stack())
+			k.conn.srv.panicked("handler", p, debug.Stack())
 		}
-		if k.w.dropped > 0 {
-			c.srv.stats.dropped.Add(k.w.dropped)
-		}
-		*k = call{}
-		calls.Put(k)
 	}()
-	for i, msg := range *req.Messages {
-		c.srv.stats.messages.Add(1)
-		k.m = Message{msg: msg, index: i, held: h}
-		if i == len(*req.Messages)-1 {
-			k.m.place = p
-		}
-		c.srv.Handler(&k.m, &k.w)
+	for i, msg := range *k.frame.Messages {
+		k.conn.srv.stats.messages.Add(1)
+		k.m = Message{msg: msg, index: i, call: k}
+		k.conn.srv.Handler(&k.m, &k.w)
 	}
+	return true
+}
+
+// end writes the ACK when nothing is left to wait for. It unlocks k.
+func (k *call) end(reuse bool) {
+	done := k.left == 0 && !k.over
+	k.over = k.over || done
+	k.mu.Unlock()
+	if !done {
+		return
+	}
+	c := k.conn
+	if k.w.dropped > 0 {
+		c.srv.stats.dropped.Add(k.w.dropped)
+	}
+	if err := c.ack(k); err != nil {
+		c.fail(err)
+	}
+	k.forget()
+	if reuse {
+		k.conn, k.m, k.w, k.over = nil, Message{}, Reply{}, false
+		clear(k.actions)
+		k.actions.Reset()
+		calls.Put(k)
+	}
+	<-c.places
+	c.calls.Done()
+}
+
+// forget gives the memory of the frame back.
+func (k *call) forget() {
+	if k.held != nil {
+		k.held.free()
+		k.held = nil
+	}
+	if k.frame != nil {
+		frame.ReleaseFrame(k.frame)
+		k.frame = nil
+	}
+}
+
+// Later is an answer that is kept back.
+type Later struct{ call *call }
+
+// Later keeps the ACK back until Send is called, beyond the return of the
+// Handler. That costs no goroutine and, unless a variable is set already, not
+// the memory of the message.
+func (m *Message) Later() Later {
+	k := m.call
+	k.mu.Lock()
+	k.left++
+	k.mu.Unlock()
+	return Later{k}
+}
+
+// Send lets set fill the answer, with nothing that the message gave, and sends
+// it. It is called once, from any goroutine, and may wait for the peer to read.
+func (l Later) Send(set func(w *Reply)) {
+	k := l.call
+	k.mu.Lock()
+	if k.over { // the Handler panicked after all
+		k.mu.Unlock()
+		return
+	}
+	k.fill(set)
+	k.left--
+	k.end(true)
+}
+
+func (k *call) fill(set func(w *Reply)) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.actions.Reset()
+			k.conn.srv.panicked("answer", p, debug.Stack())
+		}
+	}()
+	set(&k.w)
 }

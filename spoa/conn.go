@@ -1,8 +1,7 @@
 package spoa
 
 import (
-	"errors"
-	"fmt"
+	"bytes"
 	"io"
 	"net"
 	"runtime/debug"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/negasus/haproxy-spoe-go/frame"
-	"github.com/negasus/haproxy-spoe-go/worker"
 )
 
 const (
@@ -33,16 +31,7 @@ const (
 	farewellLimit = 100 * time.Millisecond // for writing the goodbye
 )
 
-// place is a NOTIFY frame in flight. The library sees the number of the place
-// instead of the stream identifier, so that the handler and the ACK find it
-// whatever identifiers the peer sends; the ACK gets the true one back.
-type place struct {
-	stream uint64
-	held   *held // nil if the library has the whole frame
-}
-
-// conn stands between the library and the socket. The library reads from it in
-// one goroutine and writes to it in many.
+// conn is a connection: one goroutine reads from it, many write to it.
 type conn struct {
 	sock net.Conn
 	srv  *Server
@@ -53,20 +42,18 @@ type conn struct {
 	r, w    int
 	raw     syscall.RawConn // of sock, nil if it has none
 	look    func(fd uintptr) bool
-	got     int       // what look has read,
-	gotErr  error     // and why it has not
-	emit    []byte    // checked bytes that the library has yet to read
-	cur     *held     // the frame in emit when nobody else holds it
-	out     []byte    // scratch for frames that are rewritten
-	greeted bool      // HELLO has come
-	inFrame bool      // the read deadline is that of a frame
-	frameBy time.Time // that deadline
-	idleSet time.Time // when the idle deadline was last set
+	got     int          // what look has read,
+	gotErr  error        // and why it has not
+	emit    bytes.Reader // a checked frame, for the library to decode
+	cur     *held        // the memory of that frame when nobody else holds it
+	out     []byte       // scratch for frames that are rewritten
+	greeted bool         // HELLO has come
+	inFrame bool         // the read deadline is that of a frame
+	frameBy time.Time    // that deadline
+	idleSet time.Time    // when the idle deadline was last set
 
-	// A place belongs to the reader when its number is taken from free, and
-	// then to the frame's handler until its ACK is written.
-	places [maxInFlight]place
-	free   chan uint8
+	places chan struct{} // one for each NOTIFY frame whose ACK is not written yet
+	calls  sync.WaitGroup
 
 	limit    int // negotiated max-frame-size; set before the first NOTIFY
 	draining atomic.Bool
@@ -76,21 +63,13 @@ type conn struct {
 	why error // why the connection ends, nil if the peer just closed it
 
 	writing  sync.Mutex
-	ack      []byte    // scratch
+	scratch  bytesWriter
 	broken   bool      // a write failed half-way: nothing may follow it
 	writeSet time.Time // when the write deadline was last set
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
-	c := &conn{
-		sock:  sock,
-		srv:   s,
-		limit: minMaxFrame,
-		free:  make(chan uint8, maxInFlight),
-	}
-	for i := range maxInFlight {
-		c.free <- uint8(i)
-	}
+	c := &conn{sock: sock, srv: s, limit: minMaxFrame, places: make(chan struct{}, maxInFlight)}
 	c.look = c.readReady
 	if s, ok := sock.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, a buffer is kept
@@ -98,7 +77,7 @@ func newConn(s *Server, sock net.Conn) *conn {
 	return c
 }
 
-// serve runs the library on the connection until it ends. It never panics.
+// serve runs the connection until it ends. It never panics.
 func (c *conn) serve() {
 	defer c.sock.Close()
 	defer c.report()
@@ -108,8 +87,54 @@ func (c *conn) serve() {
 			c.srv.panicked("connection", p, debug.Stack())
 		}
 	}()
+	defer c.leave()
 	c.startFrame()
-	worker.Handle(guard{c}, c.handle, c)
+	for {
+		kind, err := c.next()
+		if err == nil {
+			err = c.take(kind)
+		}
+		if err != nil {
+			if err != io.EOF {
+				c.fail(err)
+			}
+			return
+		}
+	}
+}
+
+// take decodes the frame in emit and does what it asks for. It returns io.EOF
+// when it was the last one.
+func (c *conn) take(kind frame.Type) error {
+	f := frame.AcquireFrame()
+	err := f.Read(&c.emit)
+	c.emit.Reset(nil)
+	if err != nil {
+		frame.ReleaseFrame(f)
+		return err
+	}
+	if kind == frame.TypeNotify {
+		k := calls.Get().(*call)
+		k.conn, k.frame, k.held = c, f, nil
+		k.stream, k.id = f.StreamID, f.FrameID
+		if c.cur != nil && len(c.cur.values) > 0 {
+			k.held, c.cur = c.cur, nil
+		}
+		c.calls.Add(1)
+		go k.run()
+		return nil
+	}
+	last := f.Healthcheck || kind == frame.TypeHaproxyDisconnect
+	frame.ReleaseFrame(f)
+	if kind == frame.TypeHaproxyHello {
+		err = c.hello()
+	} else {
+		err = c.disconnect(codeNormal, "connection closed by server", c.srv.writeTimeout())
+	}
+	if err == nil && last {
+		err = io.EOF
+	}
+	return err
 }
 
 // report counts and logs why the connection ended, if there is something to say.
@@ -125,12 +150,6 @@ func (c *conn) report() {
 	default:
 		c.srv.log().Debug("spoa: connection ended", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
 	}
-}
-
-// Errorf makes conn the library's logger. What the library has to say is almost
-// always the guard's own refusal wrapped; only what is new is kept.
-func (c *conn) Errorf(format string, args ...any) {
-	c.fail(fmt.Errorf(format, args...))
 }
 
 // fail keeps the first reason why the connection ends.
@@ -149,55 +168,18 @@ func (c *conn) drain() {
 	c.sock.SetReadDeadline(time.Now()) // wakes the reader
 }
 
-// guard is what the library sees of a conn: its own type, so that conn does not
-// pretend to be a whole net.Conn anywhere else.
-type guard struct{ *conn }
-
-func (g guard) LocalAddr() net.Addr              { return g.sock.LocalAddr() }
-func (g guard) RemoteAddr() net.Addr             { return g.sock.RemoteAddr() }
-func (g guard) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
-func (g guard) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
-func (g guard) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
-
-// Read gives the library bytes of whole, checked frames.
-func (g guard) Read(p []byte) (int, error) {
-	if len(g.emit) == 0 {
-		if err := g.next(); err != nil {
-			if err != io.EOF {
-				g.fail(err)
-			}
-			return 0, err
-		}
-	}
-	n := copy(p, g.emit)
-	g.emit = g.emit[n:]
-	return n, nil
-}
-
-// Write sends one frame; the library never writes less.
-func (g guard) Write(b []byte) (int, error) {
-	switch frame.Type(b[prefixLen]) {
-	case frame.TypeAgentAck:
-		return len(b), g.writeAck(b)
-	case frame.TypeAgentHello:
-		return len(b), g.write(withoutAsync(b), g.srv.writeTimeout())
-	}
-	return len(b), g.write(b, g.srv.writeTimeout())
-}
-
-// Close is called by the library when all handlers have returned and their
-// ACKs are written.
-func (g guard) Close() error {
-	g.mu.Lock()
-	r := refusalOf(g.why)
-	quiet := g.why == nil && g.draining.Load()
-	g.mu.Unlock()
+// leave ends the connection when all ACKs are written.
+func (c *conn) leave() {
+	c.calls.Wait()
+	c.mu.Lock()
+	r := refusalOf(c.why)
+	quiet := c.why == nil && c.draining.Load()
+	c.mu.Unlock()
 	if r != nil {
-		g.farewell(r.code, r.text)
-	} else if quiet && g.greeted {
-		g.farewell(codeNormal, "agent stops")
-		g.linger()
+		c.farewell(r.code, r.text)
+	} else if quiet && c.greeted {
+		c.farewell(codeNormal, "agent stops")
+		c.linger()
 	}
-	g.sock.Close() // its error is of no use: the socket may be closed already
-	return nil
+	c.sock.Close() // its error is of no use: the socket may be closed already
 }

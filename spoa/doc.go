@@ -4,9 +4,9 @@
 // nothing of decisions.
 //
 // The frames are decoded and encoded by negasus/haproxy-spoe-go, which trusts
-// its peer and panics on what it does not expect. A guard stands between that
-// library and the socket: it reads whole frames, checks every length and type
-// in them, and lets the library see only what it decodes safely. Large values
-// never reach the library: the guard keeps them in pooled buffers for the time
-// of the call, so that a big body costs no garbage.
+// its peer and panics on what it does not expect. So every frame is read whole
+// and every length and type in it is checked before that library sees it. Large
+// values never reach the library: they stay in pooled buffers for the time of
+// the call, so that a big body costs no garbage. A request whose answer is kept
+// back costs the goroutine that reads its connection, and 1 to 2 KB.
 package spoa

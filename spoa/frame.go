@@ -1,7 +1,6 @@
 package spoa
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 const (
 	prefixLen   = 4    // bytes of a frame's length on the wire
-	streamAt    = 9    // where the stream identifier stands, prefix included
 	minFrame    = 7    // type, flags and two identifiers: no frame is shorter
 	maxHello    = 4096 // HAProxy's HELLO has about 150 bytes
 	minMaxFrame = 256  // the smallest max-frame-size the protocol allows
@@ -56,7 +54,6 @@ type header struct {
 	kind          frame.Type
 	flags         uint32
 	stream, frame uint64
-	streamEnd     int // offset behind the stream identifier, without the prefix
 	size          int // bytes of the header, without the prefix
 }
 
@@ -67,7 +64,6 @@ func readHeader(b []byte) (h header, err error) {
 	h.kind = frame.Type(c.byte())
 	h.flags = binary.BigEndian.Uint32(c.take(4))
 	h.stream = c.uvarint()
-	h.streamEnd = c.at
 	h.frame = c.uvarint()
 	h.size = c.at
 	switch {
@@ -126,17 +122,15 @@ func checkNotify(b []byte, at int, h *held) error {
 
 var errUnknown error = &refusal{codeInvalid, "value of unknown type"}
 
-// helloArgs is what the guard must know of a HELLO frame.
-type helloArgs struct {
-	maxFrame   uint64
-	start, end int // where the value of max-frame-size stands, type byte included
-}
+// helloArgs is what must be known of a HELLO frame before it is decoded.
+type helloArgs struct{ maxFrame uint64 }
 
 // checkPairs walks the key-value list of a HELLO or DISCONNECT frame. The
 // library asserts the types of three keys without looking, so they are looked
 // at here.
 func checkPairs(b []byte, at int) (h helloArgs, err error) {
 	c := cursor{b: b, at: at}
+	seen := false
 	for c.at < len(b) {
 		key := c.take(c.uvarint())
 		start := c.at
@@ -155,9 +149,9 @@ func checkPairs(b []byte, at int) (h helloArgs, err error) {
 			want = typeddata.TypeString
 		case "max-frame-size":
 			want = typeddata.TypeUInt32
-			if h.end == 0 {
+			if !seen {
 				h.maxFrame, _ = varint.Uvarint(b[start+1:])
-				h.start, h.end = start, c.at
+				seen = true
 			}
 		}
 		if kind != want {
@@ -237,57 +231,6 @@ func cutOut(dst, b []byte, gone []lifted) []byte {
 	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
 	return dst
 }
-
-// setPlace replaces the stream identifier of frame b by a place number, in b
-// itself: what stands before the identifier moves up to the one byte left of it.
-func setPlace(b []byte, h header, n uint8) []byte {
-	shift := prefixLen + h.streamEnd - streamAt - 1
-	copy(b[shift:], b[:streamAt])
-	b = b[shift:]
-	b[streamAt] = n
-	binary.BigEndian.PutUint32(b, uint32(len(b)-prefixLen))
-	return b
-}
-
-// setStream appends frame b, whose stream identifier has one byte, to dst with
-// another stream identifier.
-func setStream(dst, b []byte, stream uint64) []byte {
-	var v [10]byte
-	n := varint.PutUvarint(v[:], stream)
-	dst = append(dst, b[:streamAt]...)
-	dst = append(dst, v[:n]...)
-	dst = append(dst, b[streamAt+1:]...)
-	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
-	return dst
-}
-
-// lowerMaxFrame appends HELLO frame b, whose length prefix is included, to dst
-// with the given max-frame-size. The library repeats what it reads there in its
-// answer, so that is how a smaller size is negotiated.
-func lowerMaxFrame(dst, b []byte, h helloArgs, size int) []byte {
-	var v [10]byte
-	n := varint.PutUvarint(v[:], uint64(size))
-	dst = append(dst, b[:prefixLen+h.start+1]...)
-	dst = append(dst, v[:n]...)
-	dst = append(dst, b[prefixLen+h.end:]...)
-	binary.BigEndian.PutUint32(dst, uint32(len(dst)-prefixLen))
-	return dst
-}
-
-// withoutAsync returns AGENT-HELLO b without the capability "async", which the
-// library always claims. Our ACKs use the connection of their message anyway,
-// and with it HAProxy 2.6 does not fail the messages of a connection that ends,
-// but lets each wait for all of `timeout processing`.
-func withoutAsync(b []byte) []byte {
-	b = bytes.Replace(b, asyncToo, pipeliningOnly, 1)
-	binary.BigEndian.PutUint32(b, uint32(len(b)-prefixLen))
-	return b
-}
-
-var (
-	asyncToo       = []byte("\x08\x10pipelining,async")
-	pipeliningOnly = []byte("\x08\x0apipelining")
-)
 
 // refusalOf returns the refusal in err, nil if it holds none.
 func refusalOf(err error) *refusal {

@@ -14,19 +14,7 @@ import (
 type Message struct {
 	msg   *message.Message
 	index int // within its frame
-	held  *held
-	place *place // of the frame, for its last message; nil for the others
-}
-
-// Release gives the memory of large values back before the Handler returns. One
-// that is about to block for long calls it when it has read them; they are gone
-// then.
-func (m *Message) Release() {
-	if m.place == nil || m.held == nil {
-		return
-	}
-	m.held.free()
-	m.held, m.place.held = nil, nil
+	call  *call
 }
 
 // Name returns the name of the spoe-message section.
@@ -86,7 +74,7 @@ func (m *Message) value(key string) any {
 			continue
 		}
 		if item.Value == nil {
-			if l := m.held.find(m.index, i); l != nil {
+			if l := m.call.held.find(m.index, i); l != nil {
 				return l
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // next reads and checks one frame and makes it the one to emit.
-func (c *conn) next() error {
+func (c *conn) next() (frame.Type, error) {
 	if c.cur != nil {
 		c.cur.free()
 		c.cur = nil
@@ -24,42 +24,34 @@ func (c *conn) next() error {
 	}
 	b, err := c.readFrame()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	c.srv.stats.frames.Add(1)
 	h, err := readHeader(b[prefixLen:])
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if h.kind == frame.TypeNotify {
-		return c.notify(b, h)
+		return h.kind, c.notify(b, h)
 	}
 	args, err := checkPairs(b[prefixLen:], h.size)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	c.emit = b
-	if h.kind == frame.TypeHaproxyDisconnect {
-		if !c.greeted {
-			return refuse(codeInvalid, "DISCONNECT before HELLO")
-		}
-		return nil
-	}
+	c.emit.Reset(b)
 	switch {
+	case h.kind == frame.TypeHaproxyDisconnect && !c.greeted:
+		return 0, refuse(codeInvalid, "DISCONNECT before HELLO")
+	case h.kind == frame.TypeHaproxyDisconnect:
+		return h.kind, nil
 	case c.greeted:
-		return refuse(codeInvalid, "a second HELLO")
+		return 0, refuse(codeInvalid, "a second HELLO")
 	case args.maxFrame < minMaxFrame:
-		return refuse(codeInvalid, "HELLO with a max-frame-size of %d", args.maxFrame)
+		return 0, refuse(codeInvalid, "HELLO with a max-frame-size of %d", args.maxFrame)
 	}
 	c.greeted = true
-	c.limit = c.srv.maxFrame()
-	if args.maxFrame <= uint64(c.limit) {
-		c.limit = int(args.maxFrame)
-		return nil
-	}
-	c.out = lowerMaxFrame(c.out[:0], b, args, c.limit)
-	c.emit = c.out
-	return nil
+	c.limit = int(min(args.maxFrame, uint64(c.srv.maxFrame())))
+	return h.kind, nil
 }
 
 // notify makes NOTIFY frame b the one to emit, once there is a place for it.
@@ -70,15 +62,12 @@ func (c *conn) notify(b []byte, h header) error {
 	if err := checkNotify(b[prefixLen:], h.size, c.cur); err != nil {
 		return err
 	}
-	n := <-c.free // waits for an ACK if all places are taken
-	p := &c.places[n]
-	p.stream = h.stream
+	c.places <- struct{}{} // waits for an ACK if all places are taken
 	if c.cur != nil && len(c.cur.values) > 0 {
-		p.held, c.cur = c.cur, nil
-		c.out = cutOut(c.out[:0], b, p.held.values)
+		c.out = cutOut(c.out[:0], b, c.cur.values)
 		b = c.out
 	}
-	c.emit = setPlace(b, h, n)
+	c.emit.Reset(b)
 	return nil
 }
 

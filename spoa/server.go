@@ -23,9 +23,10 @@ var ErrServerClosed = errors.New("spoa: server closed")
 
 // Handler answers one message. It is called concurrently, on a goroutine of the
 // frame that brought the message; the messages of one frame are handled one
-// after the other and share their Reply. It may block: that holds the answer
-// back and one of the connection's 32 places for frames in flight. When it
-// panics the frame is answered without variables.
+// after the other and share their Reply. It should not block for long: an answer
+// that must wait is sent by Message.Later. Until it is sent, it takes one of the
+// connection's 32 places for frames in flight. When the Handler panics the frame
+// is answered without variables.
 type Handler func(m *Message, w *Reply)
 
 // Server is a SPOE agent. Its fields must not change after the first Serve.

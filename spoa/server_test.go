@@ -396,25 +396,67 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// What a handler has released is gone; everything else goes on as ever.
-func TestRelease(t *testing.T) {
+// An answer that is kept back is sent when it is ready, from wherever, and the
+// memory of its message is given back before.
+func TestLater(t *testing.T) {
 	for _, size := range []int{100, liftMin, inSize / 2, 20_000} {
-		r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
-			n := len(m.Bytes("body"))
-			lifted := m.held.find(m.index, 0) != nil
-			m.Release()
-			m.Release()
-			if gone := m.Bytes("body") == nil; gone != lifted {
-				t.Errorf("%d bytes: lifted %v, gone %v", size, lifted, gone)
+		for _, early := range []bool{false, true} {
+			var sent sync.WaitGroup
+			r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
+				n := len(m.Bytes("body"))
+				l := m.Later()
+				send := func() { l.Send(func(w *Reply) { w.SetInt("n", int64(n)) }) }
+				if early {
+					send() // before the Handler returns
+					return
+				}
+				k := m.call
+				sent.Go(func() {
+					eventually(t, "the memory is given back", func() bool {
+						k.mu.Lock()
+						defer k.mu.Unlock()
+						return k.frame == nil && k.held == nil
+					})
+					send()
+				})
+			}})
+			c := r.connect(t, 1<<20)
+			for i := range 40 { // more than there are places
+				a, err := c.ask(uint64(i+1), append(messageOf("m", arg{"body", body(i, size)}), messageOf("m", arg{"body", body(i, size)})...))
+				if err != nil || a.vars["n"] != int64(size) {
+					t.Fatalf("%d bytes: %v, %v", size, a.vars, err)
+				}
 			}
-			w.SetInt("n", int64(n))
-		}})
-		c := r.connect(t, 1<<20)
-		for i := range 40 { // more than there are places
-			a, err := c.ask(uint64(i+1), messageOf("m", arg{"body", body(i, size)}))
-			if err != nil || a.vars["n"] != int64(size) {
-				t.Fatalf("%d bytes: %v, %v", size, a.vars, err)
-			}
+			sent.Wait()
 		}
+	}
+}
+
+// A panic answers a frame without variables, whatever is kept back.
+func TestLaterPanics(t *testing.T) {
+	var l Later
+	r := start(t, "unix", &Server{Log: slog.New(slog.DiscardHandler), Handler: func(m *Message, w *Reply) {
+		later := m.Later()
+		if m.Name() == "handler" {
+			l = later
+			panic("handler")
+		}
+		go later.Send(func(w *Reply) {
+			w.SetInt("n", 1)
+			panic("answer")
+		})
+	}})
+	c := r.connect(t, 1<<20)
+	for i, name := range []string{"handler", "answer", "handler", "answer"} {
+		a, err := c.ask(uint64(i+1), messageOf(name))
+		if err != nil || len(a.vars) != 0 {
+			t.Fatalf("%s: %v, %v", name, a.vars, err)
+		}
+		if name == "handler" {
+			l.Send(func(w *Reply) { t.Error("it is answered twice") })
+		}
+	}
+	if n := r.Stats().Panics; n != 4 {
+		t.Errorf("%d panics", n)
 	}
 }

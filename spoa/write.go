@@ -7,20 +7,51 @@ import (
 	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
-// writeAck sends an ACK under its true stream identifier and frees its place.
-func (c *conn) writeAck(b []byte) error {
-	n := b[streamAt]
-	p := &c.places[n]
+// ack answers the NOTIFY frame of k.
+func (c *conn) ack(k *call) error {
+	f := frame.AcquireFrame()
+	f.Type, f.StreamID, f.FrameID, f.Actions = frame.TypeAgentAck, k.stream, k.id, k.actions
 	c.writing.Lock()
-	c.ack = setStream(c.ack[:0], b, p.stream)
-	err := c.writeLocked(c.ack, c.srv.writeTimeout())
-	c.writing.Unlock()
-	if p.held != nil {
-		p.held.free()
+	defer c.writing.Unlock()
+	c.scratch = c.scratch[:0]
+	_, err := f.Encode(&c.scratch)
+	frame.ReleaseFrame(f)
+	if err != nil {
+		return err
 	}
-	*p = place{}
-	c.free <- n
-	return err
+	return c.writeLocked(c.scratch, c.srv.writeTimeout())
+}
+
+// hello accepts the connection. It does not claim "async": our ACKs use the
+// connection of their message anyway, and with it HAProxy 2.6 does not fail the
+// messages of a connection that ends, but lets each wait for all of `timeout
+// processing`.
+func (c *conn) hello() error {
+	f := frame.AcquireFrame()
+	defer frame.ReleaseFrame(f)
+	f.Type = frame.TypeAgentHello
+	f.KV.Add("version", "2.0")
+	f.KV.Add("max-frame-size", uint32(c.limit))
+	f.KV.Add("capabilities", "pipelining")
+	return c.send(f, c.srv.writeTimeout())
+}
+
+// disconnect sends an AGENT-DISCONNECT.
+func (c *conn) disconnect(code uint32, text string, timeout time.Duration) error {
+	f := frame.AcquireFrame()
+	defer frame.ReleaseFrame(f)
+	f.Type = frame.TypeAgentDisconnect
+	f.KV.Add("status-code", code)
+	f.KV.Add("message", text)
+	return c.send(f, timeout)
+}
+
+func (c *conn) send(f *frame.Frame, timeout time.Duration) error {
+	var b bytesWriter
+	if _, err := f.Encode(&b); err != nil {
+		return err
+	}
+	return c.write(b, timeout)
 }
 
 func (c *conn) write(b []byte, timeout time.Duration) error {
@@ -48,20 +79,12 @@ func (c *conn) writeLocked(b []byte, timeout time.Duration) error {
 	return err
 }
 
-// farewell sends an AGENT-DISCONNECT.
+// farewell is the last that the peer hears.
 func (c *conn) farewell(code uint32, text string) {
-	f := frame.AcquireFrame()
-	defer frame.ReleaseFrame(f)
-	f.Type = frame.TypeAgentDisconnect
-	f.KV.Add("status-code", code)
-	f.KV.Add("message", text)
-	var b bytesWriter
-	if _, err := f.Encode(&b); err == nil {
-		c.writing.Lock()
-		c.writeSet = time.Time{}
-		c.writing.Unlock()
-		c.write(b, farewellLimit)
-	}
+	c.writing.Lock()
+	c.writeSet = time.Time{}
+	c.writing.Unlock()
+	c.disconnect(code, text, farewellLimit)
 }
 
 // linger waits until the peer has closed, so that closing does not reset a TCP

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -44,11 +43,7 @@ func (c *serveCmd) Run() error {
 	for _, w := range conf.Warnings() {
 		log.Warn(w.Error())
 	}
-	// Each frame of the proxy is a fresh buffer. With a small heap the
-	// collector would run all the time; GOGC and GOMEMLIMIT still win.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(800)
-	}
+	sparingly()
 	a, err := newAgent(c.Config, conf, log)
 	if err != nil {
 		return err

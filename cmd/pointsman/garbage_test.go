@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+func TestGarbage(t *testing.T) {
+	for alive, want := range map[uint64]int{0: 800, 8 << 20: 800, 16 << 20: 400, 30 << 20: 200, 64 << 20: 100, 1 << 40: 100} {
+		if got := garbage(alive); got != want {
+			t.Errorf("%d MiB alive: %d%%, want %d%%", alive>>20, got, want)
+		}
+	}
+}
+
+// The collector follows what is alive, both ways.
+func TestSparingly(t *testing.T) {
+	if os.Getenv("GOGC") != "" {
+		t.Skip("GOGC is set")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	sparingly()
+	await := func(what string, ok func(percent int) bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; {
+			runtime.GC()
+			p := debug.SetGCPercent(100)
+			debug.SetGCPercent(p)
+			if ok(p) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d%%", what, p)
+			}
+		}
+	}
+	much := make([][]byte, 96)
+	for i := range much {
+		much[i] = make([]byte, 1<<20)
+	}
+	await("much is alive", func(p int) bool { return p == 100 })
+	runtime.KeepAlive(much)
+	much = nil
+	await("little is alive", func(p int) bool { return p > 100 })
+}
