@@ -4,21 +4,23 @@ import "time"
 
 // A replica that fails is left alone for coolFirst, then for twice as long
 // with each further failure in a row up to coolMost, as long as others are
-// left to choose. One success forgives all.
+// left to choose. One success forgives all. A stream that breaks speaks less
+// clearly, because HAProxy says the same of some that their clients have left:
+// the first pause after it is coolBroken, long enough for the other streams of
+// a replica that died to break as well.
 const (
-	coolFirst = time.Second
-	coolMost  = 30 * time.Second
+	coolBroken = 250 * time.Millisecond
+	coolFirst  = time.Second
+	coolMost   = 30 * time.Second
 )
 
-// failed notes a failure of r at now. The caller holds the lock.
-func (p *Pool) fail(r *Replica, now time.Duration) {
+// fail notes a failure of r at now, after which it is first left alone for
+// first. The caller holds the lock.
+func (p *Pool) fail(r *Replica, first, now time.Duration) {
 	r.failed++
 	r.failures++
-	cool := coolMost
-	if r.failures <= 5 {
-		cool = coolFirst << (r.failures - 1)
-	}
-	r.coolUntil = now + cool
+	cool := min(first<<min(r.failures-1, 16), coolMost)
+	r.coolUntil = max(r.coolUntil, now+cool)
 	p.coolUntil = max(p.coolUntil, r.coolUntil)
 }
 

@@ -129,7 +129,7 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	if r := p.byName[replica]; r != nil {
-		p.fail(r, now)
+		p.fail(r, coolFirst, now)
 	}
 	if v := p.reservations.find(id); v != nil {
 		p.release(v, Outcome{ID: id, End: end}, now)
@@ -169,12 +169,14 @@ func (p *Pool) finished(o Outcome) {
 		p.stats.Unreserved++
 	}
 	if o.Redispatched && v != nil && v.decided != nil && v.decided != served {
-		p.fail(v.decided, now) // it did not take the connection: another one did
+		p.fail(v.decided, coolFirst, now) // it did not take the connection: another one did
 	}
 	if served != nil {
 		switch {
+		case o.End == Died && (o.TTFT > 0 || v != nil && v.started):
+			p.fail(served, coolBroken, now)
 		case o.End.fault():
-			p.fail(served, now)
+			p.fail(served, coolFirst, now)
 		case o.End == Served:
 			served.succeed()
 		}

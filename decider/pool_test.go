@@ -183,6 +183,32 @@ func TestFailedReplicaStepsBackAndReturns(t *testing.T) {
 	}
 }
 
+// A proxy says of some streams that their clients have left that the replica
+// broke them off.
+func TestBrokenStreamPausesItsReplicaShortly(t *testing.T) {
+	p, clock := newTestPool(&RoundRobin{}, 3)
+	broken := Outcome{Server: []byte("r1"), End: Died, TTFT: time.Millisecond}
+	for _, pause := range []time.Duration{250, 500, 1000} {
+		broken.ID = newID()
+		p.Finished(broken)
+		clock.now += pause*time.Millisecond - 1
+		if got := tally(p, 30, true)["r1"]; got != 0 {
+			t.Fatalf("r1 was back before %d ms", pause)
+		}
+		clock.now++
+		if got := tally(p, 3, false)["r1"]; got != 1 {
+			t.Fatalf("r1 was not back after %d ms", pause)
+		}
+	}
+	p.Finished(Outcome{ID: newID(), Server: []byte("r2"), End: Failed})
+	broken.ID, broken.Server = newID(), []byte("r2")
+	p.Finished(broken)
+	clock.now += time.Second - 1
+	if got := tally(p, 30, true)["r2"]; got != 0 {
+		t.Error("a broken stream cut short the pause of a worse failure")
+	}
+}
+
 func TestAllFailedIsStillServed(t *testing.T) {
 	p, _ := newTestPool(PowerOfTwo{}, 3)
 	for _, r := range p.replicas {
