@@ -21,6 +21,9 @@ type Admission struct {
 	Wait string `yaml:"wait"`
 	// Matching is out_of_order or fifo, or empty for out_of_order.
 	Matching string `yaml:"matching"`
+	// NoReplica is what becomes of requests while no replica is up: answer, what
+	// they get without an admission, or hold. Empty is answer.
+	NoReplica string `yaml:"no_replica"`
 	// BandHeader names a request's band, DeadlineHeader its deadline. Empty:
 	// clients have no say.
 	BandHeader     string `yaml:"band_header"`
@@ -59,12 +62,13 @@ type Bound struct {
 	Value int
 }
 
-// Waits, Matchings and Orders are the valid values of Admission.Wait,
-// Admission.Matching and Band.Order.
+// Waits, Matchings, NoReplicas and Orders are the valid values of
+// Admission.Wait, Admission.Matching, Admission.NoReplica and Band.Order.
 var (
-	Waits     = []string{"agent", "proxy"}
-	Matchings = []string{"out_of_order", "fifo"}
-	Orders    = []string{"arrival", "deadline", "work"}
+	Waits      = []string{"agent", "proxy"}
+	Matchings  = []string{"out_of_order", "fifo"}
+	NoReplicas = []string{"answer", "hold"}
+	Orders     = []string{"arrival", "deadline", "work"}
 )
 
 // DefaultBand is the only band of an admission that names none.
@@ -155,6 +159,12 @@ func (v *validator) admission(p *Pool) {
 	if a.Wait == "proxy" && a.Matching == "fifo" {
 		v.refuse(path+".matching", "the proxy queues at the server that was chosen; want out_of_order, or wait: agent")
 	}
+	if a.NoReplica != "" {
+		oneOf(path+".no_replica", a.NoReplica, NoReplicas)
+	}
+	if a.NoReplica == "hold" {
+		v.holdsWithout(p, path+".no_replica")
+	}
 	if a.Wait == "proxy" && !p.Limited() {
 		v.refuse(path+".wait", "nothing ever waits in the proxy while replicas take any number of requests; want max_requests, or wait: agent")
 	}
@@ -202,6 +212,23 @@ func (v *validator) admission(p *Pool) {
 		}
 	}
 }
+
+// holdsWithout checks a pool that holds requests while no replica is up.
+func (v *validator) holdsWithout(p *Pool, path string) {
+	h := &v.config.HAProxy
+	switch {
+	case p.Admission.Wait == "proxy":
+		v.refuse(path, "the proxy holds nothing for a replica that is to come; want wait: agent, or answer")
+	case h.RuntimeAPI == "" && p.Health.Poll == 0 && p.Discover.DNS == "" && p.Discover.File == "":
+		v.refuse(path, "nothing tells whether a replica is up; want haproxy.runtime_api, or the pool's health.poll or discover")
+	case h.Poll > longestLook:
+		v.refuse(path, "with haproxy.poll %s the word of HAProxy is too old to hold requests for it; want at most %s", show(h.Poll), show(longestLook))
+	}
+}
+
+// longestLook is the longest haproxy.poll for pools that hold requests while no
+// replica is up: what HAProxy said 15 s ago is not believed then.
+const longestLook = 5 * time.Second
 
 // Limited reports whether all replicas are known to take a number of requests
 // at most.

@@ -21,6 +21,9 @@ type Admission struct {
 	// line. Otherwise a request waits for the replica that the policy would
 	// choose for it, unless an idle one gains much by taking it.
 	FIFO bool
+	// Await keeps requests, with Hold, also while the pool has no replica that
+	// is open: one may come. Otherwise such requests are decided at once.
+	Await bool
 	// Bands are the classes of requests, the most urgent first; at least one.
 	// The last takes what fits no other.
 	Bands []Band

@@ -99,6 +99,7 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 				{Name: "c", Order: Order(orders[2]), TTL: 5 * time.Second, Weight: 1, Deadline: 8 * time.Second},
 			},
 			TenantWeights: map[string]int{"t1": 3},
+			Await:         rapid.Bool().Draw(t, "await"),
 		}
 		p, clock := newTestPool(LeastWork{}, 3, withAdmission(a))
 		reload := func(change func(*Admission)) {
@@ -157,11 +158,16 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 					p.sweep()
 				}
 			case 11:
-				switch rapid.IntRange(0, 3).Draw(t, "change") {
+				switch rapid.IntRange(0, 4).Draw(t, "change") {
 				case 0:
-					p.Discovered([]ReplicaState{{Name: "r1", Up: rapid.Bool().Draw(t, "up"), Weight: 1}})
+					up := rapid.IntRange(0, 7).Draw(t, "up")
+					p.Discovered([]ReplicaState{
+						{Name: "r0", Up: up&1 > 0, Weight: 1}, {Name: "r1", Up: up&2 > 0, Weight: 1}, {Name: "r2", Up: up&4 > 0, Weight: 1},
+					})
 				case 1:
 					reload(func(a *Admission) { a.FIFO = !a.FIFO })
+				case 4:
+					reload(func(a *Admission) { a.Await = !a.Await })
 				case 2:
 					reload(func(a *Admission) { slices.Reverse(a.Bands) })
 				case 3:
@@ -179,6 +185,9 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 					}
 				}
 				p.queue.masked = false
+			}
+			if len(p.queue.byID) > 0 && len(p.open) == 0 && (!p.queue.Await || clock.now-p.statesAt > blindAfter) {
+				t.Fatal("a request waits for a replica that the pool does not wait for, or has not been told is down for long")
 			}
 			waiting, n := 0, 0
 			for i := range p.queue.bands {
@@ -431,6 +440,25 @@ func TestAdmissionNeverFailsClosed(t *testing.T) {
 	p, _ = newTestPool(panicky{}, 1, withAdmission(Admission{}))
 	if c := submit(p); c.held || c.d.Server != "" || p.Status().Stats.PolicyPanics != 1 {
 		t.Errorf("a policy panics: %+v", c.d)
+	}
+}
+
+// A request that the only replica has failed does not wait for another one.
+func TestAdmissionOfASecondTry(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 2, withAdmission(Admission{}))
+	failed := submit(p).d.Server
+	other := map[string]string{"r0": "r1", "r1": "r0"}[failed]
+	second := func(r *Request) { r.Exclude = failed }
+	if c := submit(p, second); c.d.Server != other {
+		t.Errorf("with another replica: %+v", c.d)
+	}
+	full := submit(p, second)
+	if !full.held {
+		t.Errorf("with another one that is full: %+v", full.d)
+	}
+	p.Discovered([]ReplicaState{{Name: other, Weight: 1}})
+	if c := submit(p, second); c.held || c.d.Server != "" || c.d.Status != 0 {
+		t.Errorf("with no other: %+v", c.d)
 	}
 }
 

@@ -47,6 +47,7 @@ func (b *bandQueue) carry(old *queue, i int, a *admission) {
 type AdmissionStatus struct {
 	Hold      bool         `json:"hold"` // false: the proxy queues
 	Matching  string       `json:"matching"`
+	Awaits    bool         `json:"awaits_replica"` // no replica is open, and requests are held until one is
 	Bands     []BandStatus `json:"bands"`
 	Saturated int          `json:"saturated"` // open replicas without room
 	Wait      float64      `json:"expected_wait_s"`
@@ -80,7 +81,7 @@ func (p *Pool) admissionStatus(now time.Duration) *AdmissionStatus {
 	if q == nil {
 		return nil
 	}
-	s := &AdmissionStatus{Hold: q.Hold, Matching: "out_of_order"}
+	s := &AdmissionStatus{Hold: q.Hold, Matching: "out_of_order", Awaits: p.awaits(now)}
 	if q.FIFO {
 		s.Matching = "fifo"
 	}
@@ -126,9 +127,10 @@ func (p *Pool) admissionStatus(now time.Duration) *AdmissionStatus {
 type Place struct {
 	Band     string  `json:"band"`
 	Class    string  `json:"tenants"`
-	Deadline float64 `json:"deadline_s,omitempty"` // from now
-	Ahead    int     `json:"ahead"`                // requests of its band and of those before
-	Wait     float64 `json:"expected_wait_s"`
+	Deadline float64 `json:"deadline_s,omitempty"`     // from now
+	Ahead    int     `json:"ahead"`                    // requests of its band and of those before
+	Wait     float64 `json:"expected_wait_s"`          // without the time until a replica comes
+	Awaits   bool    `json:"awaits_replica,omitempty"` // as AdmissionStatus.Awaits
 }
 
 // placeOf is where r would stand, nil without a queue.
@@ -138,7 +140,7 @@ func (p *Pool) placeOf(r *Request, now time.Duration) *Place {
 		return nil
 	}
 	band := min(r.Band, len(q.bands)-1)
-	x := &Place{Band: q.Bands[band].Name, Class: q.names[q.class(r.Tenant)], Wait: p.queueWait(band).Seconds()}
+	x := &Place{Band: q.Bands[band].Name, Class: q.names[q.class(r.Tenant)], Wait: p.queueWait(band).Seconds(), Awaits: p.awaits(now)}
 	if r.Deadline > 0 {
 		x.Deadline = (r.Deadline - now).Seconds()
 	}

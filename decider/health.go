@@ -56,6 +56,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
+	p.statesAt = now
 	list := p.replicas
 	if p.config.Discover {
 		list, changed = p.membership(states, now)
@@ -105,13 +106,15 @@ func (p *Pool) Checked(replica string, well bool) (changed bool) {
 	if r == nil || r.unwell == !well {
 		return false
 	}
+	now := p.clock()
 	r.unwell = !well
 	if well {
-		r.since = p.clock()
+		r.since = now
 		r.failures, r.coolUntil = 0, 0
 		p.forget(r)
 	}
 	p.refresh()
+	p.freed(now)
 	return true
 }
 

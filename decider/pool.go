@@ -86,6 +86,7 @@ type Pool struct {
 	letGo     bool                      // nothing waits any more: the process ends
 	lateness  time.Duration             // of first tokens, as told; 0 = not told
 	newsAt    time.Duration             // when the proxy last told of a request
+	statesAt  time.Duration             // when it last told of its servers
 	followers uint64                    // of blocks, so far
 	demand    demand                    // of work
 	anyLists  bool                      // some engine has told its adapters
@@ -114,6 +115,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		byName:       map[string]*Replica{},
 		reservations: newReservations(),
 		gone:         newTombstones(),
+		statesAt:     -blindAfter - 1,
 		view:         View{Rand: r},
 	}
 	p.view.pool = p
@@ -287,7 +289,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		p.stats.Undecided++
 		p.demand.add(prefillWork(r.Input, r.Input), now)
 		if len(p.open) == 0 && p.config.RetryAfter > 0 {
-			d.Status, d.Reason = 503, "no replica of the model is up; one may be starting"
+			d.Status, d.Reason = 503, noReplica
 			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
 		}
 		p.records.add(p, r, d, now)
@@ -308,6 +310,9 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		p.observer.Reserved(r, chosen.index)
 	}
 }
+
+// noReplica is what clients are told while none is open.
+const noReplica = "no replica of the model is up; one may be starting"
 
 // noneOpen says why no replica may be chosen.
 func (p *Pool) noneOpen() string {

@@ -143,6 +143,7 @@ type Explanation struct {
 	Server     string      `json:"server"`
 	Fallbacks  []string    `json:"fallbacks"`
 	Why        string      `json:"why"`
+	Status     int         `json:"status,omitempty"` // what is answered in a replica's place
 	Candidates []Candidate `json:"candidates"`
 	// Queue is where the request would stand, nil when requests do not wait.
 	Queue *Place `json:"queue,omitempty"`
@@ -174,6 +175,9 @@ func (p *Pool) Explain(r *Request) Explanation {
 	}
 	if x.Server == "" {
 		x.Why = p.noneOpen()
+		if len(p.open) == 0 && p.config.RetryAfter > 0 {
+			x.Status = 503
+		}
 	} else {
 		x.Why = p.whys[p.why]
 	}

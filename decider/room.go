@@ -120,6 +120,10 @@ func (p *Pool) next(now time.Duration) *held {
 	q := p.queue
 	q.masked = false
 	if !p.rooms(now) {
+		if p.awaits(now) {
+			p.newsAt = now // there is nothing to be told
+			return nil
+		}
 		if len(p.open) > 0 && !p.blind(now) {
 			return nil
 		}

@@ -14,15 +14,17 @@ const (
 	shedFull     shed = iota // the band's limits
 	shedWaited               // the band's time to live
 	shedDeadline             // the deadline cannot be met
+	shedAbsent               // no replica has come
 	sheds
 )
 
-var shedNames = [sheds]string{"queue_full", "waited_too_long", "deadline"}
+var shedNames = [sheds]string{"queue_full", "waited_too_long", "deadline", "no_replica"}
 
 var shedReasons = [sheds]string{
 	"Too many requests are waiting already.",
 	"No replica had room for the request in time.",
 	"The request cannot be answered by its deadline.",
+	noReplica,
 }
 
 // Submit is Decide for a pool whose requests may wait. When it reports true,
@@ -76,7 +78,7 @@ func (p *Pool) admit(r *Request, d *Decision, w Waiter, maySpill bool) (isHeld b
 		return false, nil
 	}
 	q := p.queue
-	if q == nil || p.letGo || len(p.open) == 0 {
+	if q == nil || p.letGo || len(p.open) == 0 && !p.awaits(now) || len(p.open) > 0 && !p.anyServes(r) {
 		p.decide(r, d, now)
 		return false, nil
 	}
@@ -152,6 +154,9 @@ func (p *Pool) retryAfter(band int) int {
 	if !p.queue.Hold {
 		wait = p.proxyWait(band)
 	}
+	if len(p.open) == 0 {
+		wait = max(wait, p.config.RetryAfter)
+	}
 	return int(min(max(math.Ceil(wait.Seconds()), 1), 600))
 }
 
@@ -172,6 +177,9 @@ func (p *Pool) prospects(r *Request, now time.Duration) (prefill float64, soones
 	for _, i := range p.open {
 		best = min(best, (v.Queue(i)+v.Work(i))/v.Speed(i))
 	}
+	if len(p.open) == 0 {
+		best = 0 // when one comes is not known: the queue minds the deadline
+	}
 	return prefill, seconds(best)
 }
 
@@ -182,8 +190,12 @@ func seconds(s float64) time.Duration {
 // poolSpeed is the prefill speed of a replica, all together.
 func (p *Pool) poolSpeed() float64 { return p.meter.speed(firstSpeed) }
 
-// totalSpeed is the prefill speed of the replicas that are open.
+// totalSpeed is the prefill speed of the replicas that are open, or of the one
+// that may come.
 func (p *Pool) totalSpeed() (sum float64) {
+	if len(p.open) == 0 {
+		return p.poolSpeed()
+	}
 	for _, i := range p.open {
 		sum += p.speed(p.replicas[i])
 	}
@@ -205,7 +217,11 @@ func (p *Pool) freed(now time.Duration) {
 		}
 		q.remove(h)
 		h.decision.Wait = now - h.at
-		p.refuse(h.request, h.decision, why, now)
+		if p.awaits(now) {
+			p.awaitedInVain(h, now)
+		} else {
+			p.refuse(h.request, h.decision, why, now)
+		}
 		p.tell(h)
 	}
 	for len(q.byID) > 0 {
@@ -215,6 +231,44 @@ func (p *Pool) freed(now time.Duration) {
 			return
 		}
 		p.bind(h, now)
+	}
+}
+
+// awaits reports whether requests are held although no replica is open. They are
+// not when that is only what the proxy said a while ago, or when it has yet to
+// say which replicas there are: it may know better.
+func (p *Pool) awaits(now time.Duration) bool {
+	if q := p.queue; q == nil || !q.Hold || !q.Await || len(p.open) > 0 {
+		return false
+	}
+	if now-p.statesAt <= blindAfter {
+		return true
+	}
+	for _, r := range p.replicas {
+		if !r.unwell {
+			return false
+		}
+	}
+	return len(p.replicas) > 0 || !p.config.Discover
+}
+
+// anyServes reports whether some open replica may serve r, now or when it has
+// room.
+func (p *Pool) anyServes(r *Request) bool {
+	for _, i := range p.open {
+		if c := p.replicas[i]; (r.Exclude == "" || c.name != r.Exclude) && p.serves(c, r.LoRA) {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitedInVain gives h, which was removed, what it would have had at once
+// without being held: a 503, or the proxy's own answer.
+func (p *Pool) awaitedInVain(h *held, now time.Duration) {
+	p.decide(h.request, h.decision, now)
+	if h.decision.Status != 0 {
+		p.queue.bands[h.band].counts[h.tenant.class].Shed[shedAbsent]++
 	}
 }
 

@@ -43,6 +43,9 @@ func admissionOf(c *config.Config, p *config.Pool) (*config.Admission, error) {
 			if !p.Limited() {
 				return nil, c.Refusal(p, "admission", "on HAProxy %s requests wait in the proxy, which needs max_requests; want that, or wait: agent", v)
 			}
+			if a.NoReplica == "hold" {
+				return nil, c.Refusal(p, "admission.no_replica", "on HAProxy %s requests wait in the proxy, which holds nothing for a replica that is to come; want answer, or wait: agent", v)
+			}
 			if a.Matching == "fifo" {
 				return nil, c.Refusal(p, "admission.matching", "on HAProxy %s requests wait in the proxy, at the server that was chosen; want out_of_order, or wait: agent", v)
 			}
@@ -64,7 +67,7 @@ func deciderAdmission(a *config.Admission, epoch time.Time) *decider.Admission {
 		return session.NewHeaders([]string{name})
 	}
 	out := &decider.Admission{
-		Hold: a.Wait == "agent", FIFO: a.Matching == "fifo",
+		Hold: a.Wait == "agent", FIFO: a.Matching == "fifo", Await: a.NoReplica == "hold",
 		BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader),
 		TenantWeights: a.TenantWeights,
 		FeedbackDelay: 20 * time.Millisecond,

@@ -34,6 +34,8 @@ func TestTimeoutsCoverHolds(t *testing.T) {
 		{"haproxy: {version: 2.6}\n", "max_requests: 4, ", "", 50 * time.Millisecond, 100 * time.Millisecond, ""},
 		{"haproxy: {version: 2.6}\n", "", "", 0, 0, "pools[llama].admission: on HAProxy 2.6 requests wait in the proxy, which needs max_requests"},
 		{"haproxy: {version: 2.6}\n", "max_requests: 4, ", "{matching: fifo}", 0, 0, "admission.matching: on HAProxy 2.6"},
+		{"haproxy: {version: 2.6}\n", "max_requests: 4, health: {poll: 1s}, ", "{no_replica: hold}", 0, 0, "admission.no_replica: on HAProxy 2.6"},
+		{"haproxy: {processing_timeout: 50ms}\n", "health: {poll: 1s}, ", "{wait: agent, no_replica: hold, bands: {a: {ttl: 5m}}}", 0, 0, "processing_timeout: is shorter than the longest hold of an admission: want 5m1s"},
 		{"haproxy: {version: 3.2}\n", "", "", 31 * time.Second, 31 * time.Second, ""},
 		{"haproxy: {version: 2.6}\n", "policy: least_work_late, ", "", 31 * time.Second, 31 * time.Second, ""},
 		{"", "policy: least_work_late, max_requests: 4, ", "{wait: proxy}", 0, 0, "admission.wait: policy least_work_late binds late"},

@@ -112,10 +112,15 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 		}
 	}
 	fmt.Fprintln(w, "request:", strings.Join(seen, ", "))
-	if x.Server == "" {
-		fmt.Fprintf(w, "decision: none (%s), the proxy balances by itself\n\n", x.Why)
-	} else {
+	switch {
+	case x.Server != "":
 		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
+	case x.Queue != nil && x.Queue.Awaits:
+		fmt.Fprintf(w, "decision: none (%s), held until a replica is up\n\n", x.Why)
+	case x.Status != 0:
+		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Status)
+	default:
+		fmt.Fprintf(w, "decision: none (%s), the proxy balances by itself\n\n", x.Why)
 	}
 	if q := x.Queue; q != nil {
 		deadline := ""

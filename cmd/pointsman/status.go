@@ -170,15 +170,19 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	if !a.Hold {
 		where = "the proxy"
 	}
-	fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+	if a.Awaits {
+		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
+	} else {
+		fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tgone\t")
+	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tno replica\tgone\t")
 	for _, b := range a.Bands {
 		for _, class := range slices.Sorted(maps.Keys(b.Counts)) {
 			c := b.Counts[class]
 			mean := c.WaitSeconds / float64(max(c.Bound, 1))
-			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%.1fs\t%d\t%d\t%.2fs\t%d\t%d\t%d\t%d\t\n", b.Name, class, b.Queued, b.Tokens, b.Oldest,
-				c.Held, c.Bound, mean, c.Shed["queue_full"], c.Shed["waited_too_long"], c.Shed["deadline"], c.Gone)
+			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%.1fs\t%d\t%d\t%.2fs\t%d\t%d\t%d\t%d\t%d\t\n", b.Name, class, b.Queued, b.Tokens, b.Oldest,
+				c.Held, c.Bound, mean, c.Shed["queue_full"], c.Shed["waited_too_long"], c.Shed["deadline"], c.Shed["no_replica"], c.Gone)
 		}
 	}
 	t.Flush()
