@@ -59,7 +59,7 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 			if !s.Awaits || s.Bands[0].Queued != 20 || a.Recommended != 1 || a.QueueRequests != 20 || a.QueueTokens != 40_000 {
 				t.Errorf("while none is open: %+v, %+v", s, a)
 			}
-			if x := p.Explain(&all[0].r); x.Queue == nil || !x.Queue.Awaits || x.Server != "" {
+			if x := p.Explain(&all[0].r); x.Queue == nil || !x.Queue.Awaits || x.Server != "" || x.Refused != 0 {
 				t.Errorf("explained as %+v", x)
 			}
 			clock.at(40*time.Second, p, func() { tell(false) })
@@ -147,6 +147,9 @@ func TestAwaitEnds(t *testing.T) {
 			if want := uint64(4); retry > 0 && shed["no_replica"] != want || retry == 0 && shed["no_replica"] != 0 || shed["queue_full"] != 2 {
 				t.Errorf("counted as %v", shed)
 			}
+			if x := p.Explain(&waits.r); x.Refused != 0 {
+				t.Errorf("explained as %+v", x)
+			}
 			if a := p.Autoscale(); a.Recommended != 1 || a.Demand == 0 {
 				t.Errorf("%+v", a)
 			}
@@ -171,6 +174,11 @@ func TestAwaitFailsOpen(t *testing.T) {
 	clock.at(blindAfter+20*time.Millisecond, p, func() {})
 	if !waits.answered() || waits.d.Server != "" || waits.d.Status != 0 {
 		t.Errorf("the proxy has fallen silent: %+v", waits.d)
+	}
+
+	p, clock = newTestPool(LeastWork{}, 0, awaiting(), func(c *PoolConfig) { c.Unfound = true })
+	if c := submit(p); c.held || c.d.Status != 0 {
+		t.Errorf("no replica is found yet: %+v", c.d)
 	}
 
 	p, clock = newTestPool(LeastWork{}, 1, awaiting())

@@ -19,6 +19,7 @@ type PoolConfig struct {
 	PolicyKey string
 	Replicas  []ReplicaConfig
 	Discover  bool          // replicas come from the proxy, by Pool.Discovered
+	Unfound   bool          // Replicas are not found yet, and may not be all there are
 	Limit     int           // most requests in flight on a replica; 0 = none
 	SlowStart time.Duration // a replica that came up takes its full share after this
 	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease

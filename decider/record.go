@@ -143,7 +143,7 @@ type Explanation struct {
 	Server     string      `json:"server"`
 	Fallbacks  []string    `json:"fallbacks"`
 	Why        string      `json:"why"`
-	Status     int         `json:"status,omitempty"` // what is answered in a replica's place
+	Refused    int         `json:"refused_with,omitempty"` // the status, when none is open and it is not held
 	Candidates []Candidate `json:"candidates"`
 	// Queue is where the request would stand, nil when requests do not wait.
 	Queue *Place `json:"queue,omitempty"`
@@ -175,8 +175,8 @@ func (p *Pool) Explain(r *Request) Explanation {
 	}
 	if x.Server == "" {
 		x.Why = p.noneOpen()
-		if len(p.open) == 0 && p.config.RetryAfter > 0 {
-			x.Status = 503
+		if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.awaits(now) {
+			x.Refused = 503
 		}
 	} else {
 		x.Why = p.whys[p.why]

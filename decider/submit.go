@@ -235,10 +235,10 @@ func (p *Pool) freed(now time.Duration) {
 }
 
 // awaits reports whether requests are held although no replica is open. They are
-// not when that is only what the proxy said a while ago, or when it has yet to
-// say which replicas there are: it may know better.
+// not when that is only what the proxy said a while ago, or when it has yet to be
+// found which replicas there are: the proxy may know better.
 func (p *Pool) awaits(now time.Duration) bool {
-	if q := p.queue; q == nil || !q.Hold || !q.Await || len(p.open) > 0 {
+	if q := p.queue; q == nil || !q.Hold || !q.Await || len(p.open) > 0 || p.config.Unfound {
 		return false
 	}
 	if now-p.statesAt <= blindAfter {

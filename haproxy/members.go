@@ -22,9 +22,19 @@ type Member struct {
 const maxCommands = 64
 
 // reconcile brings the servers of a backend in line with what was discovered,
-// given those it has. A server that is still in use is drained first, and
-// deleted by a later look.
-func (r *Runtime) reconcile(ctx context.Context, pool string, has []decider.ReplicaState, want []Member) {
+// given those that each backend has. A server that is still in use is drained
+// first, and deleted by a later look.
+func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string][]decider.ReplicaState) {
+	has, there := states[pool]
+	if r.Members == nil || !there {
+		return
+	}
+	want, ok := r.Members(pool)
+	if !ok {
+		return
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
 	for i, c := range commands(pool, has, want) {
 		if i == maxCommands {
 			return

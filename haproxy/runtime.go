@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"pointsman/decider"
@@ -27,6 +28,8 @@ type Runtime struct {
 	// have, for pools whose replicas are discovered elsewhere. It reports
 	// whether the pool is one of these.
 	Members func(pool string) ([]Member, bool)
+
+	changing sync.Mutex // held while servers are
 }
 
 // queryTimeout bounds one look at the runtime API.
@@ -52,12 +55,7 @@ func (r *Runtime) Run(ctx context.Context) {
 		}
 		if err == nil {
 			for _, p := range r.Decider.Pools() {
-				if r.Members != nil {
-					has, there := states[p.Name()]
-					if want, ok := r.Members(p.Name()); ok && there {
-						r.reconcile(ctx, p.Name(), has, want)
-					}
-				}
+				r.reconcile(ctx, p.Name(), states)
 				if s, ok := states[p.Name()]; ok && p.Discovered(s) {
 					r.Log.Info("replicas changed", "pool", p.Name(), "replicas", len(s))
 				}
@@ -72,6 +70,15 @@ func (r *Runtime) Run(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
+	}
+}
+
+// Tell brings the servers of a pool in line with Members now, not at the next
+// look: before any request is sent to one of them. It takes a few seconds at
+// most, and does nothing when HAProxy does not answer.
+func (r *Runtime) Tell(ctx context.Context, pool string) {
+	if states, err := r.look(ctx); err == nil {
+		r.reconcile(ctx, pool, states)
 	}
 }
 

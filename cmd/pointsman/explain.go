@@ -117,8 +117,8 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
 	case x.Queue != nil && x.Queue.Awaits:
 		fmt.Fprintf(w, "decision: none (%s), held until a replica is up\n\n", x.Why)
-	case x.Status != 0:
-		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Status)
+	case x.Refused != 0:
+		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Refused)
 	default:
 		fmt.Fprintf(w, "decision: none (%s), the proxy balances by itself\n\n", x.Why)
 	}

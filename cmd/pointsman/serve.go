@@ -79,7 +79,8 @@ type agent struct {
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
 	engines *engine.Watch
-	nginx   *nginxSide // nil when no nginx asks
+	nginx   *nginxSide       // nil when no nginx asks
+	runtime *haproxy.Runtime // nil without haproxy.runtime_api
 	watch   watch
 	found   chan found
 	knownMu sync.Mutex
@@ -134,8 +135,8 @@ func (a *agent) run() error {
 		if err != nil {
 			return fmt.Errorf("haproxy.runtime_api: %w", err)
 		}
-		rt := &haproxy.Runtime{Network: network, Address: address, Poll: a.conf.HAProxy.Poll, Decider: a.decider, Log: a.log, Members: a.members}
-		go rt.Run(ctx)
+		a.runtime = &haproxy.Runtime{Network: network, Address: address, Poll: a.conf.HAProxy.Poll, Decider: a.decider, Log: a.log, Members: a.members}
+		go a.runtime.Run(ctx)
 	}
 	go a.engines.Run(ctx)
 	go a.tick(ctx)
@@ -151,7 +152,7 @@ func (a *agent) run() error {
 			a.stop()
 			return err
 		case f := <-a.found:
-			a.take(f)
+			a.take(ctx, f)
 		case s := <-signals:
 			if s == syscall.SIGHUP {
 				a.reload()

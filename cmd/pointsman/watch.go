@@ -69,7 +69,7 @@ func (a *agent) look(conf *config.Config) {
 
 // take makes what was found a pool's replicas. It is called by the goroutine
 // that reloads.
-func (a *agent) take(f found) {
+func (a *agent) take(ctx context.Context, f found) {
 	p := a.conf.Pools[f.pool]
 	if p == nil || f.source != sourceOf(p) {
 		return // of a configuration that is gone
@@ -77,6 +77,10 @@ func (a *agent) take(f found) {
 	a.knownMu.Lock()
 	a.known[f.pool] = f
 	a.knownMu.Unlock()
+	if a.runtime != nil {
+		// What is held for a replica goes there as soon as the decider has it.
+		a.runtime.Tell(ctx, f.pool)
+	}
 	dc, err := a.deciderConfig(a.conf)
 	if err != nil {
 		a.log.Error("replicas found, but not taken in", "pool", f.pool, "error", err)
@@ -95,12 +99,16 @@ func (a *agent) deciderConfig(c *config.Config) (decider.Config, error) {
 	dc, err := deciderConfig(c, a.epoch)
 	for i := range dc.Pools {
 		p := &dc.Pools[i]
-		if f, ok := a.known[p.Name]; ok && f.source == sourceOf(c.Pools[p.Name]) {
-			for _, r := range f.replicas {
-				p.Replicas = append(p.Replicas, decider.ReplicaConfig{
-					Name: nameOf(r), Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
-				})
-			}
+		source := sourceOf(c.Pools[p.Name])
+		f, ok := a.known[p.Name]
+		if !ok || f.source != source {
+			p.Unfound = source != (discover.Source{})
+			continue
+		}
+		for _, r := range f.replicas {
+			p.Replicas = append(p.Replicas, decider.ReplicaConfig{
+				Name: nameOf(r), Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
+			})
 		}
 	}
 	return dc, err
