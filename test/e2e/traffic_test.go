@@ -26,6 +26,12 @@ type traffic struct {
 // host, with a pause between them so that two processors are enough. Each that
 // fails fails the test.
 func startTraffic(t testing.TB, host string, clients int) *traffic {
+	return startTrafficOf(t, host, clients, func(i int) call { return small(i%2 == 0) })
+}
+
+// startTrafficOf is startTraffic with the requests that next makes, the i-th of
+// a client at a time.
+func startTrafficOf(t testing.TB, host string, clients int, next func(i int) call) *traffic {
 	tr := &traffic{t: t, quit: make(chan struct{}), by: map[string]int{}}
 	client := newClient(clients, false, false)
 	for n := range clients {
@@ -36,7 +42,7 @@ func startTraffic(t testing.TB, host string, clients int) *traffic {
 					return
 				case <-time.After(5 * time.Millisecond):
 				}
-				c := small(i%2 == 0)
+				c := next(i)
 				a := c.do(client, host)
 				err := c.check(a)
 				tr.mu.Lock()
