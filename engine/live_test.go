@@ -2,15 +2,16 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,8 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if n, err := strconv.Atoi(os.Getenv(quietEngines)); err == nil {
-		serveQuiet(n)
+	if kind := os.Getenv(quietEngines); kind != "" {
+		serveQuiet(kind)
 	}
 	// fasthttp's caches of time and addresses live as long as the process.
 	goleak.VerifyTestMain(m,
@@ -306,7 +307,7 @@ func TestEnginesMayFailAsTheyLike(t *testing.T) {
 
 // A scrape, from the request to what the pool is told, allocates nothing.
 func TestAScrapeDoesNotAllocate(t *testing.T) {
-	page := largePage()
+	page := largePage(8)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +334,7 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
 	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), PoolOptions{}, newHTTPFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
-	n := testing.AllocsPerRun(200, func() { s.once() })
+	n := testing.AllocsPerRun(200, func() { once(s) })
 	if s.failures > 0 || !s.seen {
 		t.Fatalf("%+v", s.status())
 	}
@@ -345,38 +346,55 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 	<-done
 }
 
-// BenchmarkListening tells what share of a core following 64 engines takes,
-// without what the engines themselves take.
+// BenchmarkListening tells what share of a core following 64 engines takes, in
+// the system and without what the engines themselves take: they are another
+// process.
 func BenchmarkListening(b *testing.B) {
-	engines := exec.Command(os.Args[0], "-test.run", "^$")
-	engines.Env = append(os.Environ(), quietEngines+"=64")
-	out, err := engines.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := engines.Start(); err != nil {
-		b.Fatal(err)
-	}
-	defer engines.Wait()
-	defer engines.Process.Kill()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
-	addresses := strings.Fields(line)
-	for b.Loop() {
-		_, w := listen(b, addresses, PoolOptions{Kind: VLLM})
-		time.Sleep(2 * time.Second)
-		before, from, asked := cpu(b), time.Now(), answered(w)
-		time.Sleep(10 * time.Second)
-		spent, passed := cpu(b)-before, time.Since(from)
-		b.ReportMetric(100*spent.Seconds()/passed.Seconds(), "%-of-a-core")
-		b.ReportMetric(float64(answered(w)-asked)/passed.Seconds(), "scrapes/s")
+	for _, name := range []string{"waiting", "large", "idle"} {
+		b.Run(name, func(b *testing.B) {
+			addresses := otherProcess(b, quietEngines+"="+name)
+			for b.Loop() {
+				_, w := listen(b, addresses, PoolOptions{Kind: VLLM})
+				time.Sleep(2 * time.Second)
+				before, from, asked := cpu(b), time.Now(), answered(w)
+				time.Sleep(10 * time.Second)
+				spent, passed := cpu(b)-before, time.Since(from)
+				b.ReportMetric(100*spent.Seconds()/passed.Seconds(), "%-of-a-core")
+				b.ReportMetric(float64(answered(w)-asked)/passed.Seconds(), "scrapes/s")
+				for _, s := range w.Status() {
+					if s.Failures > 0 || s.Answers == 0 {
+						b.Fatalf("%+v", s)
+					}
+				}
+			}
+		})
 	}
 }
 
-// quietEngines makes the test binary a number of engines, for benchmarks.
+// quietEngines makes the test binary 64 engines, for benchmarks, that show pages
+// of the kind it names.
 const quietEngines = "POINTSMAN_TEST_QUIET_ENGINES"
+
+// otherProcess runs the test binary with a variable of the environment that makes
+// it something else, and returns the words of the first line that it prints.
+func otherProcess(t testing.TB, variable string) []string {
+	p := exec.Command(os.Args[0], "-test.run", "^$")
+	p.Env = append(os.Environ(), variable)
+	p.Stderr = os.Stderr
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill(); p.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(line)
+}
 
 func answered(w *Watch) (n uint64) {
 	for _, s := range w.Status() {
@@ -385,12 +403,34 @@ func answered(w *Watch) (n uint64) {
 	return n
 }
 
-// serveQuiet runs n servers that send a page of the length of a small engine's,
-// and prints their addresses.
-func serveQuiet(n int) {
-	page := []byte(strings.Repeat("# a comment of some length, as pages have\n", 200) + pages[0].text)
+// quietPage is what each of the engines for benchmarks shows.
+func quietPage(kind string) []byte {
+	if kind == "large" { // with a busy vLLM's histograms
+		return largePage(1)
+	}
+	s := sim.NewServer(sim.ServerOptions{Name: "quiet", LoRA: []string{"sql"}})
+	defer s.Close()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	page := w.Body.Bytes()
+	if kind == "waiting" {
+		lines := bytes.SplitAfter(page, []byte("\n"))
+		for i, line := range lines {
+			if bytes.HasPrefix(line, []byte("vllm:num_requests_waiting{")) {
+				lines[i] = append(bytes.TrimSuffix(line, []byte("0\n")), "3\n"...)
+			}
+		}
+		page = bytes.Join(lines, nil)
+	}
+	return page
+}
+
+// serveQuiet runs 64 servers that always send the same page, and prints their
+// addresses.
+func serveQuiet(kind string) {
+	page := quietPage(kind)
 	answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
-	for range n {
+	for range 64 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			panic(err)

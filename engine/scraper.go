@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bytedance/sonic"
@@ -19,8 +19,11 @@ import (
 // answer took. One that fails is left alone for longer and longer.
 const (
 	shortestPause = 100 * time.Millisecond
-	// calmPause is for an engine where no request waits for its first token.
+	// calmPause is for an engine where no request waits for its first token, and
+	// idlePause for one that has had none since it was last asked. Where one of
+	// ours comes to wait they are cut short.
 	calmPause    = 250 * time.Millisecond
+	idlePause    = time.Second
 	longestPause = 5 * time.Second
 	restFactor   = 10
 	firstBackOff = time.Second
@@ -33,21 +36,26 @@ const (
 	// jitter is the share by which pauses vary, so that engines are not all
 	// asked at once.
 	jitter = 0.1
-	// grid is what the times of scrapes are rounded to: to do a few at once
-	// costs half of what waking up for each of them does.
-	grid = 20 * time.Millisecond
 )
 
 // errStranger tells that a page shows nothing that is known.
 var errStranger = errors.New("shows no metrics of a known engine")
 
-// fetcher gets a page of metrics. The page is valid until the next call.
+var errTimeout = fmt.Errorf("has not answered within %v", timeout)
+
+// fetcher gets pages from one engine, one at a time and without ever waiting.
 type fetcher interface {
-	fetch(path string, timeout time.Duration) (page []byte, err error)
+	// ask sends for a page.
+	ask(path string) error
+	// answer returns the page, valid until the next call of ask, or errPending.
+	answer() (page []byte, err error)
+	// close gives up what was asked for, and the connection. A fetcher can be
+	// used again after it.
 	close()
 }
 
-// scraper follows the metrics of one replica, by one scrape at a time.
+// scraper follows the metrics of one replica, by one scrape at a time. Times
+// are since some start.
 type scraper struct {
 	pool    *decider.Pool
 	replica string
@@ -56,6 +64,14 @@ type scraper struct {
 	told    bool     // the engine's kind, or its path, is configured
 	fetch   fetcher
 	report  *report
+	listed  func(names []string) // told of the adapters among the models
+
+	asking  question      // what has not been answered yet
+	asked   time.Duration // when that was sent
+	without time.Duration // when an answer was last looked for in vain
+	early   time.Duration // when to ask next for metrics, if a request waits
+	due     time.Duration // and if none does
+	models  time.Duration // when to ask next for the models
 
 	path     int // of paths
 	failures int // in a row
@@ -65,13 +81,19 @@ type scraper struct {
 	seen     bool    // there is a last one
 	finished finishRate
 
-	listed func(names []string) // told of the adapters among the models
-	asked  time.Time            // when the models were last asked for
-
-	stop context.CancelFunc
-	mu   sync.Mutex // guards what follows
+	gone atomic.Bool // the replica is followed no more
+	mu   sync.Mutex  // guards what follows
 	view Status
 }
+
+// question is what an engine is asked for.
+type question uint8
+
+const (
+	nothing question = iota
+	forMetrics
+	forModels
+)
 
 // Status is what is known of the signals of one replica, for operators.
 type Status struct {
@@ -106,50 +128,135 @@ func newScraper(pool *decider.Pool, replica, address string, o PoolOptions, f fe
 	paths := o.paths()
 	return &scraper{
 		pool: pool, replica: replica, address: address, paths: paths, told: o.told(), fetch: f, report: r,
+		due:  time.Duration(rand.Int64N(int64(shortestPause))).Round(grid),
 		view: Status{Pool: pool.Name(), Replica: replica, Address: address, Path: paths[0], Age: -1, HitRate: -1},
 	}
 }
 
-// run scrapes until ctx ends.
-func (s *scraper) run(ctx context.Context) {
-	defer s.fetch.close()
-	timer := time.NewTimer(time.Duration(rand.Int64N(int64(shortestPause))))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		pause := s.once()
-		s.models()
-		now := time.Now()
-		due := now.Add(time.Duration(float64(pause) * (1 - jitter + 2*jitter*rand.Float64())))
-		timer.Reset(due.Round(grid).Sub(now))
+// ask sends for what is due, unless there is something under way. It reports
+// whether there is.
+func (s *scraper) ask(now time.Duration) (pending bool) {
+	if s.asking != nothing {
+		return true
 	}
+	var err error
+	switch {
+	case now >= s.due || now >= s.early && s.pool.Awaiting(s.replica) > 0:
+		s.asking = forMetrics
+		err = s.fetch.ask(s.paths[s.path])
+	case now >= s.models && s.failures == 0 && (s.last.Kind == VLLM || s.last.Kind == SGLang):
+		s.asking, s.models = forModels, now+modelsEvery
+		err = s.fetch.ask("/v1/models")
+	default:
+		return false
+	}
+	s.asked, s.without = now, now
+	if err != nil {
+		s.answered(nil, err, now)
+	}
+	return s.asking != nothing
 }
 
-// modelsEvery is how often an engine is asked for its models.
+// look takes the answer in, if it has come. It reports whether it has not.
+func (s *scraper) look(now time.Duration) (pending bool) {
+	if s.asking == nothing {
+		return false
+	}
+	page, err := s.fetch.answer()
+	if err == errPending {
+		if now-s.asked < timeout {
+			s.without = now
+			return true
+		}
+		s.fetch.close()
+		err = errTimeout
+	}
+	s.answered(page, err, now)
+	return false
+}
+
+// next is when there is something to do again.
+func (s *scraper) next(now time.Duration) time.Duration {
+	if s.asking != nothing {
+		return now + grid
+	}
+	return s.due
+}
+
+// answered takes in what an engine has said, or err.
+func (s *scraper) answered(page []byte, err error, now time.Duration) {
+	asking := s.asking
+	s.asking = nothing
+	if asking == forModels {
+		if err == nil {
+			s.list(page)
+		}
+		return
+	}
+	// It came at some time since it was last looked for.
+	took := (s.without+now)/2 - s.asked
+	var r Reading
+	if err == nil {
+		if r.Read(page); r.Kind == Unknown {
+			err = errStranger
+		}
+	}
+	var early, late time.Duration
+	if err == nil {
+		early, late = s.scraped(&r, took, now)
+	} else {
+		late = s.failed(err, took)
+		early = late
+	}
+	vary := 1 - jitter + 2*jitter*rand.Float64()
+	s.early, s.due = after(now, early, vary), after(now, late, vary)
+}
+
+// after is the time of the round that is vary pauses after now.
+func after(now, pause time.Duration, vary float64) time.Duration {
+	to := grid
+	if pause >= idlePause {
+		to = shortestPause // there is one round in each of them anyway
+	}
+	return (now + time.Duration(vary*float64(pause))).Round(to)
+}
+
+// scraped takes a reading in. It returns how long to rest if a request waits for
+// its first token, and if none does.
+func (s *scraper) scraped(r *Reading, took, now time.Duration) (early, late time.Duration) {
+	s.report.answered(s, r, took)
+	s.failures, s.strange = 0, 0
+	idle := s.seen && r.Running == 0 && r.FirstTokens == s.last.FirstTokens && r.Finished == s.last.Finished
+	restarted := s.tell(r, now)
+	// A slow answer counts at once, a quick one after slow ones by and by.
+	s.took = max(took, (3*s.took+took)/4)
+	switch {
+	case r.Waiting > 0 || s.pool.Awaiting(s.replica) > 0:
+		late = shortestPause
+	case idle:
+		late = idlePause
+	default:
+		late = calmPause
+	}
+	least := restFactor * s.took
+	early, late = min(longestPause, max(shortestPause, least)), min(longestPause, max(late, least))
+	s.note(r, took, late, restarted)
+	return early, late
+}
+
+// modelsEvery is how often an engine is asked for its models. Those with a
+// parent are adapters. One that wants a key for that is left alone.
 const modelsEvery = 30 * time.Second
 
-// models asks a vLLM or an SGLang that answers for its models: those with a
-// parent are adapters. One that wants a key for that is left alone.
-func (s *scraper) models() {
-	if s.failures > 0 || s.last.Kind != VLLM && s.last.Kind != SGLang || time.Since(s.asked) < modelsEvery && !s.asked.IsZero() {
-		return
-	}
-	s.asked = time.Now()
-	body, err := s.fetch.fetch("/v1/models", timeout)
-	if err != nil {
-		return
-	}
+// list reads a list of models.
+func (s *scraper) list(page []byte) {
 	var answer struct {
 		Data []struct {
 			ID     string  `json:"id"`
 			Parent *string `json:"parent"`
 		} `json:"data"`
 	}
-	if sonic.Unmarshal(body, &answer) != nil {
+	if sonic.Unmarshal(page, &answer) != nil {
 		return
 	}
 	names := []string{}
@@ -164,36 +271,8 @@ func (s *scraper) models() {
 // maxAdapterName bounds the names of adapters, in bytes.
 const maxAdapterName = 256
 
-// once scrapes and tells the pool; it returns how long to rest.
-func (s *scraper) once() (pause time.Duration) {
-	start := time.Now()
-	page, err := s.fetch.fetch(s.paths[s.path], timeout)
-	took := time.Since(start)
-	var r Reading
-	if err == nil {
-		if r.Read(page); r.Kind == Unknown {
-			err = errStranger
-		}
-	}
-	if err != nil {
-		return s.failed(err, took)
-	}
-	s.report.answered(s, &r, took)
-	s.failures, s.strange = 0, 0
-	restarted := s.tell(&r, start)
-	// A slow answer counts at once, a quick one after slow ones by and by.
-	s.took = max(took, (3*s.took+took)/4)
-	pause = calmPause
-	if r.Waiting > 0 || s.pool.Awaiting(s.replica) > 0 {
-		pause = shortestPause
-	}
-	pause = min(longestPause, max(pause, restFactor*s.took))
-	s.note(&r, took, pause, restarted)
-	return pause
-}
-
 // tell tells the pool what is new.
-func (s *scraper) tell(r *Reading, now time.Time) (restarted bool) {
+func (s *scraper) tell(r *Reading, now time.Duration) (restarted bool) {
 	last := &s.last
 	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
 	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
@@ -302,18 +381,19 @@ func (s *scraper) status() Status {
 
 // finishRate is how many requests an engine finishes in a second.
 type finishRate struct {
-	at    time.Time
+	at    time.Duration
 	count int64
 	last  float64
+	begun bool
 }
 
 // rate returns the rate of the last whole second or more.
-func (f *finishRate) rate(count int64, now time.Time) float64 {
-	switch elapsed := now.Sub(f.at); {
+func (f *finishRate) rate(count int64, now time.Duration) float64 {
+	switch elapsed := now - f.at; {
 	case count < 0:
 		return 0
-	case f.at.IsZero():
-		f.at, f.count = now, count
+	case !f.begun:
+		f.at, f.count, f.begun = now, count, true
 	case elapsed >= time.Second:
 		f.last = float64(max(0, count-f.count)) / elapsed.Seconds()
 		f.at, f.count = now, count

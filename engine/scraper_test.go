@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,33 +23,56 @@ type fakeEngine struct {
 	page  func() (string, error)
 
 	busy  bool
+	mu    sync.Mutex // guards what follows
 	asked []time.Time
 	paths []string
 }
 
-func (e *fakeEngine) fetch(path string, timeout time.Duration) ([]byte, error) {
-	if path == "/v1/models" {
-		return nil, errStranger
-	}
+// times is how often it was asked.
+func (e *fakeEngine) times() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.asked)
+}
+
+func (e *fakeEngine) ask(path string) error {
 	if e.busy {
 		e.t.Error("two scrapes at once")
 	}
+	if path == "/v1/models" {
+		return errStranger
+	}
 	e.busy = true
-	defer func() { e.busy = false }()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.asked = append(e.asked, time.Now())
 	e.paths = append(e.paths, path)
-	if e.takes >= timeout {
-		time.Sleep(timeout)
-		return nil, context.DeadlineExceeded
+	return nil
+}
+
+func (e *fakeEngine) answer() ([]byte, error) {
+	if time.Since(e.asked[len(e.asked)-1]) < e.takes {
+		return nil, errPending
 	}
-	time.Sleep(e.takes)
+	e.busy = false
 	page, err := e.page()
 	return []byte(page), err
 }
 
-func (e *fakeEngine) close() {}
+func (e *fakeEngine) close() { e.busy = false }
 
-func idle() (string, error) { return "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", nil }
+// once scrapes and returns how long to rest.
+func once(s *scraper) time.Duration {
+	start := time.Now()
+	s.due = 0
+	for s.ask(time.Since(start)); s.look(time.Since(start)); {
+		time.Sleep(time.Millisecond)
+	}
+	return time.Duration(s.status().Pause * float64(time.Second))
+}
+
+// busy is a page of an engine where requests run and none waits.
+func busy() (string, error) { return "vllm:num_requests_running 2\nvllm:num_requests_waiting 0\n", nil }
 
 // rig is a Watch on fake engines, with one pool of the given policy.
 type rig struct {
@@ -87,20 +111,27 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 	for _, c := range []struct {
 		takes      time.Duration
 		waiting    int
-		low, high  int // scrapes a minute
+		counted    bool // first tokens
+		low, high  int  // scrapes a minute
 		everySlow  time.Duration
 		everyQuick time.Duration
 	}{
-		{time.Millisecond, 1, 540, 640, 122 * time.Millisecond, 80 * time.Millisecond},
-		{time.Millisecond, 0, 220, 255, 290 * time.Millisecond, 210 * time.Millisecond},
-		{50 * time.Millisecond, 1, 100, 120, 620 * time.Millisecond, 480 * time.Millisecond},
-		{400 * time.Millisecond, 1, 12, 16, 5 * time.Second, 3900 * time.Millisecond},
-		{time.Second, 1, 9, 11, 6600 * time.Millisecond, 5400 * time.Millisecond},
+		{time.Millisecond, 1, false, 540, 640, 122 * time.Millisecond, 80 * time.Millisecond},
+		{time.Millisecond, 0, false, 55, 66, 1120 * time.Millisecond, 880 * time.Millisecond},
+		{time.Millisecond, 0, true, 220, 255, 290 * time.Millisecond, 210 * time.Millisecond},
+		{50 * time.Millisecond, 1, false, 100, 120, 620 * time.Millisecond, 480 * time.Millisecond},
+		{400 * time.Millisecond, 1, false, 12, 16, 5 * time.Second, 3900 * time.Millisecond},
+		{time.Second, 1, false, 9, 11, 6600 * time.Millisecond, 5400 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			e := &fakeEngine{t: t, takes: c.takes, page: func() (string, error) {
-				return fmt.Sprintf("vllm:num_requests_running 0\nvllm:num_requests_waiting %d\n", c.waiting), nil
-			}}
+			e := &fakeEngine{t: t, takes: c.takes}
+			e.page = func() (string, error) {
+				firsts := 0
+				if c.counted {
+					firsts = len(e.asked)
+				}
+				return fmt.Sprintf("vllm:num_requests_running 0\nvllm:num_requests_waiting %d\nvllm:time_to_first_token_seconds_count %d\n", c.waiting, firsts), nil
+			}
 			newRig(PoolOptions{}, e).run(time.Minute)
 			if n := len(e.asked); n < c.low || n > c.high {
 				t.Errorf("one that takes %v was asked %d times in a minute, want %d to %d", c.takes, n, c.low, c.high)
@@ -123,21 +154,21 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 // One slow answer is enough to go easy, and several quick ones to come back.
 func TestRecoversFromASlowAnswerByAndBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &fakeEngine{t: t, takes: time.Millisecond, page: idle}
+		e := &fakeEngine{t: t, takes: time.Millisecond, page: busy}
 		s := newScraper(newRig(PoolOptions{}, e).pool, "r1", "", PoolOptions{}, e, newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
 		for range 3 {
-			if p := s.once(); p != calmPause {
+			if p := once(s); p != calmPause {
 				t.Fatalf("rests %v after a quick answer", p)
 			}
 		}
 		e.takes = 100 * time.Millisecond
-		before := s.once()
-		if before != time.Second {
+		before := once(s)
+		if before < 990*time.Millisecond || before > time.Second { // it is looked for each ms
 			t.Fatalf("rests %v after an answer that took 100ms", before)
 		}
 		e.takes = time.Millisecond
 		for i := 0; before > calmPause; i++ {
-			p := s.once()
+			p := once(s)
 			if p >= before || p < before/2 || i > 20 {
 				t.Fatalf("rests %v after %v", p, before)
 			}
@@ -146,12 +177,38 @@ func TestRecoversFromASlowAnswerByAndBy(t *testing.T) {
 	})
 }
 
+// As soon as a request of ours waits at an idle engine it is asked often.
+func TestAsksWhereSomebodyComesToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
+			return "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", nil
+		}}
+		r := newRig(PoolOptions{}, e)
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { r.watch.Run(ctx); close(done) }()
+		defer func() { stop(); <-done }()
+		for i := range 20 {
+			time.Sleep(5*time.Second + time.Duration(i)*51*time.Millisecond)
+			before := e.times()
+			req := decider.Request{Pool: r.pool, ID: decider.ID{1}, Input: 700, Output: -1}
+			var d decider.Decision
+			r.pool.Decide(&req, &d)
+			time.Sleep(time.Second)
+			if n := e.times() - before; n < 8 || n > 12 {
+				t.Errorf("asked %d times in the first second that a request waits", n)
+			}
+			r.pool.Finished(decider.Outcome{ID: req.ID, End: decider.ClientGone})
+		}
+	})
+}
+
 func TestLeavesAFailingEngineAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("connection refused")
 		e := &fakeEngine{t: t, page: func() (string, error) { return "", broken }}
-		hangs := &fakeEngine{t: t, takes: time.Hour, page: idle}
-		well := &fakeEngine{t: t, takes: time.Millisecond, page: idle}
+		hangs := &fakeEngine{t: t, takes: time.Hour, page: busy}
+		well := &fakeEngine{t: t, takes: time.Millisecond, page: busy}
 		r := newRig(PoolOptions{Kind: VLLM}, e, hangs, well)
 		r.run(10 * time.Minute)
 		for _, x := range []*fakeEngine{e, hangs} {
@@ -163,7 +220,7 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 				if x == hangs {
 					gap -= timeout
 				}
-				if want *= time.Second; gap < want*89/100 || gap > want*111/100 {
+				if want *= time.Second; gap < want*9/10-shortestPause || gap > want*11/10+shortestPause {
 					t.Errorf("left alone for %v after %d failures, want %v", gap, i+1, want)
 				}
 			}
@@ -184,7 +241,7 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 			if time.Since(start) < time.Minute {
 				return "", statusError(500)
 			}
-			return idle()
+			return busy()
 		}}
 		r := newRig(PoolOptions{}, e)
 		r.run(2 * time.Minute)
@@ -236,7 +293,7 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		off := &fakeEngine{t: t, page: idle}
+		off := &fakeEngine{t: t, page: busy}
 		newRig(PoolOptions{Kind: VLLM, Metrics: "off"}, off).run(time.Minute)
 		if len(off.asked) > 0 {
 			t.Errorf("asked in spite of off")
@@ -246,7 +303,7 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 
 func TestFollowsTheMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeEngine{t: t, page: idle}, &fakeEngine{t: t, page: idle}
+		a, b := &fakeEngine{t: t, page: busy}, &fakeEngine{t: t, page: busy}
 		r := newRig(PoolOptions{}, a, b)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -254,10 +311,10 @@ func TestFollowsTheMembership(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		r.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r2", Address: "10.0.0.2:8000"}}}}})
 		time.Sleep(2 * time.Second)
-		gone, stayed := len(a.asked), len(b.asked)
+		gone, stayed := a.times(), b.times()
 		time.Sleep(10 * time.Second)
-		if len(a.asked) != gone || len(b.asked) < stayed+35 || len(r.watch.Status()) != 1 {
-			t.Errorf("the one that is gone was asked %d times more, the other %d", len(a.asked)-gone, len(b.asked)-stayed)
+		if a.times() != gone || b.times() < stayed+35 || len(r.watch.Status()) != 1 {
+			t.Errorf("the one that is gone was asked %d times more, the other %d", a.times()-gone, b.times()-stayed)
 		}
 		stop()
 		<-done
@@ -267,7 +324,15 @@ func TestFollowsTheMembership(t *testing.T) {
 func TestTellsThePoolWhatGrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		firsts, prompts, hits, cache := 1000, 50_000, 9, 4096
+		var mu sync.Mutex
+		count := func(f, p, h int) {
+			mu.Lock()
+			defer mu.Unlock()
+			firsts, prompts, hits = f, p, h
+		}
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			return fmt.Sprintf(`vllm:num_requests_running 3
 vllm:num_requests_waiting 2
 vllm:time_to_first_token_seconds_count %d
@@ -294,12 +359,12 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="%d"} 1
 		if s := status(); s.Waiting != 5 || s.PromptTokens != 0 || s.CacheTokens != 16*4096 {
 			t.Fatalf("before the engine counted anything: %+v", s)
 		}
-		firsts, prompts, hits = firsts+2, prompts+1400, hits+700
+		count(firsts+2, prompts+1400, hits+700)
 		time.Sleep(time.Second)
 		if s := status(); s.Waiting != 3 || s.InFlight != 5 || s.PromptTokens != 1400 || s.HitTokens != 700 || s.QueryTokens != 1400 {
 			t.Fatalf("after two first tokens: %+v", s)
 		}
-		firsts, prompts, hits = 1, 10, 0 // started anew
+		count(1, 10, 0) // started anew
 		time.Sleep(time.Second)
 		if s := status(); s.Waiting != 3 || s.PromptTokens != 1400 || s.SignalAge > .3 {
 			t.Fatalf("after a restart: %+v", s)

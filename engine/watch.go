@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -62,6 +63,7 @@ type Watch struct {
 	decider *decider.Decider
 	report  *report
 	fetcher func(address string) fetcher
+	rounds  rounds
 
 	mu        sync.Mutex
 	options   map[string]PoolOptions // by pool
@@ -110,12 +112,14 @@ func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(lookout)
 	defer tick.Stop()
 	defer w.running.Wait()
+	w.look(ctx)
+	w.running.Go(func() { w.rounds.run(ctx) })
 	for {
-		w.look(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			w.look(ctx)
 		}
 	}
 }
@@ -127,6 +131,7 @@ func (w *Watch) look(ctx context.Context) {
 	defer w.mu.Unlock()
 	there := map[follower]bool{}
 	bind := map[bound]bool{}
+	changed := false // the scrapers
 	for _, p := range w.decider.Pools() {
 		o, ok := w.options[p.Name()]
 		if !ok {
@@ -142,10 +147,8 @@ func (w *Watch) look(ctx context.Context) {
 			if w.scrapers[f] == nil && o.Metrics != "off" {
 				s := newScraper(p, m.Name, m.Address, o, w.fetcher(m.Address), w.report)
 				s.listed = func(names []string) { w.decider.Adapters(p, m.Name, names) }
-				own, stop := context.WithCancel(ctx)
-				s.stop = stop
 				w.scrapers[f] = s
-				w.running.Go(func() { s.run(own) })
+				changed = true
 			}
 			if w.images[f] == nil && tokens != nil && (f.events.Port > 0 || o.Events.Bind != "") {
 				w.followBlocks(ctx, f, tokens.BlockTokens)
@@ -162,9 +165,13 @@ func (w *Watch) look(ctx context.Context) {
 	}
 	for f, s := range w.scrapers {
 		if !there[f] {
-			s.stop()
+			s.gone.Store(true)
 			delete(w.scrapers, f)
+			changed = true
 		}
+	}
+	if list := slices.Collect(maps.Values(w.scrapers)); changed || w.rounds.scrapers.Load() == nil {
+		w.rounds.scrapers.Store(&list)
 	}
 	for f, m := range w.images {
 		if !there[f] || f.pool.Tokens() == nil {
