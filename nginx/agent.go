@@ -27,6 +27,9 @@ type Agent struct {
 	// deciding, and with as much of its body as was read. When it reports false,
 	// d answers the request. It is set before Serve.
 	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
+	// MostHeld is how many answers are held at the same time at most: so many
+	// connections are taken besides the usual. It is set before Serve.
+	MostHeld int
 
 	decider *decider.Decider
 	servers *Servers
@@ -35,7 +38,7 @@ type Agent struct {
 	options atomic.Pointer[Options]
 
 	latency *metrics.PrometheusHistogram
-	refused *metrics.Counter // connections beyond maxConns
+	refused *metrics.Counter // connections beyond the bound
 	broken  *metrics.Counter // questions that were no HTTP
 	left    *metrics.Counter // questions that nginx broke off: the client had left
 	panics  *metrics.Counter
@@ -44,7 +47,9 @@ type Agent struct {
 
 	open    atomic.Int64 // connections
 	memory  atomic.Int64 // bytes of bodies held beyond smallHead each
+	held    sync.WaitGroup
 	scratch sync.Pool
+	spare   sync.Pool // of buffers that requests left when they were held
 }
 
 // Options are what may change while the agent runs.
@@ -72,6 +77,8 @@ const (
 	tailSize   = 32 << 10
 )
 
+const writeTimeout = 10 * time.Second
+
 // NewAgent returns an Agent that decides by d and reports to set.
 func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
 	a := &Agent{
@@ -83,8 +90,8 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		panics:  set.NewCounter("pointsman_nginx_panics_total"),
 		second:  set.NewCounter("pointsman_nginx_second_questions_total"),
 		clipped: set.NewCounter("pointsman_nginx_clipped_bodies_total"),
-		scratch: sync.Pool{New: func() any { return &scratch{bound: make(chan struct{}, 1)} }},
 	}
+	a.scratch.New = func() any { return &scratch{agent: a} }
 	a.options.Store(&o)
 	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.open.Load()) })
 	set.NewGauge("pointsman_nginx_body_bytes", func() float64 { return float64(a.memory.Load()) })
@@ -97,9 +104,8 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		MaxRequestBodySize:           1 << 40, // nginx has set its own bound
 		ReadBufferSize:               readBuffer,
 		ReadTimeout:                  10 * time.Second,
-		WriteTimeout:                 10 * time.Second,
+		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  5 * time.Minute,
-		Concurrency:                  maxConns + 1, // guarded before that, see Serve
 		NoDefaultServerHeader:        true,
 		NoDefaultDate:                true,
 		NoDefaultContentType:         true,
@@ -112,32 +118,50 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 func (a *Agent) Set(o Options) { a.options.Store(&o) }
 
 // Serve answers on l until Shutdown.
-func (a *Agent) Serve(l net.Listener) error { return a.http.Serve(&bounded{l, a}) }
+func (a *Agent) Serve(l net.Listener) error {
+	most := maxConns + a.MostHeld
+	a.http.Concurrency = most + 1 // bounded guards it
+	return a.http.Serve(&bounded{l, a, int64(most)})
+}
 
 // Shutdown stops accepting and waits for the answers under way.
-func (a *Agent) Shutdown(ctx context.Context) error { return a.http.ShutdownWithContext(ctx) }
+func (a *Agent) Shutdown(ctx context.Context) error {
+	if err := a.http.ShutdownWithContext(ctx); err != nil {
+		return err
+	}
+	sent := make(chan struct{})
+	go func() { a.held.Wait(); close(sent) }()
+	select {
+	case <-sent:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // scratch is what one decision needs, kept between requests.
 type scratch struct {
+	agent    *Agent
 	request  decider.Request
 	decision decider.Decision
-	head     []byte
-	tail     []byte // twice tailSize
+	buffers  // nil while the request is held
 	one      [1]byte
 	text     []byte
 	borrowed int64 // of Agent.memory
-	bound    chan struct{}
+	hold
 }
-
-// Bound implements decider.Waiter.
-func (s *scratch) Bound() { s.bound <- struct{}{} }
 
 // handle answers one question.
 func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	s := a.scratch.Get().(*scratch)
+	if s.head == nil {
+		if b, ok := a.spare.Get().(*buffers); ok {
+			s.buffers = *b
+		}
+	}
 	defer a.end(ctx, s)
 	if !ctx.IsPost() {
-		balance(ctx)
+		balance(&ctx.Response)
 		return
 	}
 	o := a.options.Load()
@@ -145,11 +169,11 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	if err != nil {
 		a.left.Inc()
 		ctx.SetConnectionClose()
-		balance(ctx)
+		balance(&ctx.Response)
 		return
 	}
 	if size == 0 {
-		balance(ctx)
+		balance(&ctx.Response)
 		return
 	}
 	start := time.Now()
@@ -166,13 +190,13 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	}
 	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
 		if s.request.Pool.Submit(&s.request, &s.decision, s) {
+			// Held: the time until the answer is no cost of ours.
 			a.latency.Update(time.Since(start).Seconds())
-			<-s.bound // held: the time until then is no cost of ours
-			a.answer(ctx, s)
+			a.keep(ctx, s)
 			return
 		}
 	}
-	a.answer(ctx, s)
+	a.answer(&ctx.Response, h.Peek("X-Pointsman-Target"), s)
 	a.latency.Update(time.Since(start).Seconds())
 }
 
@@ -183,7 +207,7 @@ func (a *Agent) again(ctx *fasthttp.RequestCtx, in *decider.Input, tried []byte,
 	status, sent := failure(ctx.Request.Header.Peek("X-Pointsman-Failed"))
 	if sent && !o.RetrySent {
 		// The reservation is left to the line that nginx now writes.
-		refuse(ctx, max(status, fasthttp.StatusBadGateway), templates.NginxBroken)
+		refuse(&ctx.Response, max(status, fasthttp.StatusBadGateway), templates.NginxBroken)
 		return false
 	}
 	where, ok := a.servers.table.Load().byWord[string(tried)]
@@ -215,15 +239,15 @@ func failure(s []byte) (status int, sent bool) {
 
 var bar, none = []byte{'|'}, []byte{'-'}
 
-// answer gives nginx the decision.
-func (a *Agent) answer(ctx *fasthttp.RequestCtx, s *scratch) {
+// answer gives nginx the decision. next is the location that leads there.
+func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	d := &s.decision
 	if d.Status != 0 {
 		if d.Retry > 0 {
-			ctx.Response.Header.Set("Retry-After", strconv.Itoa(d.Retry))
+			resp.Header.Set("Retry-After", strconv.Itoa(d.Retry))
 		}
 		s.text = appendRefusal(s.text[:0], d.Status, d.Reason)
-		refuse(ctx, d.Status, string(s.text))
+		refuse(resp, d.Status, string(s.text))
 		return
 	}
 	// With no server, or one that nginx has no word for, the pool as a whole.
@@ -233,52 +257,57 @@ func (a *Agent) answer(ctx *fasthttp.RequestCtx, s *scratch) {
 		word = t.word(d.Pool, "")
 	}
 	if word == "" {
-		balance(ctx)
+		balance(resp)
 		return
 	}
-	next := ctx.Request.Header.Peek("X-Pointsman-Target")
 	if len(next) == 0 || next[0] != '@' {
 		next = firstTarget
 	}
-	h := &ctx.Response.Header
-	h.SetBytesV("X-Accel-Redirect", next)
-	h.Set("X-Pointsman-Server", word)
+	resp.Header.SetBytesV("X-Accel-Redirect", next)
+	resp.Header.Set("X-Pointsman-Server", word)
 }
 
 var firstTarget = []byte(templates.NginxTarget)
 
 // balance lets nginx go on without a decision.
-func balance(ctx *fasthttp.RequestCtx) {
-	ctx.Response.Header.Set("X-Accel-Redirect", templates.NginxFallback)
+func balance(resp *fasthttp.Response) {
+	resp.Header.Set("X-Accel-Redirect", templates.NginxFallback)
 }
 
 // refuse answers in the replica's place.
-func refuse(ctx *fasthttp.RequestCtx, status int, body string) {
-	ctx.SetStatusCode(status)
-	ctx.SetContentType("application/json")
-	ctx.SetBodyString(body)
+func refuse(resp *fasthttp.Response, status int, body string) {
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType("application/json")
+	resp.SetBodyString(body)
 }
 
 // end gives the scratch back. After a panic nginx balances by itself.
 func (a *Agent) end(ctx *fasthttp.RequestCtx, s *scratch) {
 	if r := recover(); r != nil {
-		a.panics.Inc()
-		a.log.Error("panic while deciding", "proxy", "nginx", "panic", r)
+		a.panicked(r)
 		ctx.Response.Reset()
 		ctx.SetConnectionClose() // the body may not have been read
-		balance(ctx)
+		balance(&ctx.Response)
 		a.memory.Add(-s.borrowed)
 		return // and s is lost with whatever it holds
 	}
+	if ctx.Hijacked() {
+		return // held: s is given back when the answer is sent
+	}
 	a.release(s)
 	a.scratch.Put(s)
+}
+
+func (a *Agent) panicked(r any) {
+	a.panics.Inc()
+	a.log.Error("panic while deciding", "proxy", "nginx", "panic", r)
 }
 
 // unreadable answers what is no question: no HTTP, or headers too long.
 func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
 	a.broken.Inc()
 	ctx.Response.Reset()
-	balance(ctx)
+	balance(&ctx.Response)
 }
 
 // path is the request's URI as it came, without its query.

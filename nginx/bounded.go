@@ -3,13 +3,15 @@ package nginx
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
-// bounded is a listener that closes connections beyond maxConns at once: an
+// bounded is a listener that closes connections beyond most at once: an
 // answer of 503 in their place would reach the client.
 type bounded struct {
 	net.Listener
 	agent *Agent
+	most  int64
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -18,7 +20,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.agent.open.Add(1) <= maxConns {
+		if b.agent.open.Add(1) <= b.most {
 			return &counted{Conn: c, agent: b.agent}, nil
 		}
 		b.agent.open.Add(-1)
@@ -32,9 +34,15 @@ type counted struct {
 	net.Conn
 	agent *Agent
 	once  sync.Once
+	lent  atomic.Pointer[scratch] // set while fasthttp is to give it back
 }
 
+// Close closes the connection or, when it is lent, gives it back.
 func (c *counted) Close() error {
+	if s := c.lent.Swap(nil); s != nil {
+		s.part()
+		return nil
+	}
 	c.once.Do(func() { c.agent.open.Add(-1) })
 	return c.Conn.Close()
 }

@@ -29,6 +29,7 @@ func newNginxSide(a *agent, set *metrics.Set) *nginxSide {
 		agent:   nginx.NewAgent(a.decider, s, nginxAgentOptions(a.conf), set, a.log),
 		feed:    nginx.NewFeed(a.decider, s, address, set, a.log),
 	}
+	n.agent.MostHeld = mostHeld(a.conf)
 	n.feed.Other = a.feed.Witnessed // HAProxy's datagrams come to the same port
 	return n
 }

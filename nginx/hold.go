@@ -1,0 +1,70 @@
+package nginx
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// hold is what a request that is held needs: its connection, which fasthttp
+// gives back so that neither a goroutine nor its buffers wait, and where the
+// answer leads.
+type hold struct {
+	conn   *counted
+	target []byte
+	ready  atomic.Int32 // of conn and decision
+}
+
+// buffers are what a body is read into.
+type buffers struct {
+	head []byte
+	tail []byte // twice tailSize
+}
+
+// keep lets the request of s wait for Bound after its handler has returned.
+func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
+	s.target = append(s.target[:0], ctx.Request.Header.Peek("X-Pointsman-Target")...)
+	a.release(s)
+	a.spare.Put(&buffers{s.head, s.tail})
+	s.buffers = buffers{}
+	a.held.Add(1)
+	s.conn = ctx.Conn().(*counted)
+	s.conn.lent.Store(s)
+	ctx.HijackSetNoResponse(true)
+	ctx.Hijack(func(net.Conn) {}) // then it closes the connection, which returns it
+}
+
+// Bound implements decider.Waiter.
+func (s *scratch) Bound() { s.part() }
+
+// part is called when the decision is made and when the connection is ours.
+func (s *scratch) part() {
+	if s.ready.Add(1) == 2 {
+		go s.agent.send(s) // the pool is locked
+	}
+}
+
+// send answers a request that was held. Its connection is not used again: a
+// hold is long and a connection is quickly made.
+func (a *Agent) send(s *scratch) {
+	defer a.held.Done()
+	c := s.conn
+	defer c.Close()
+	resp := fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseResponse(resp)
+	defer func() {
+		if r := recover(); r != nil {
+			a.panicked(r)
+		}
+	}()
+	resp.Header.SetNoDefaultContentType(true)
+	resp.SetConnectionClose()
+	a.answer(resp, s.target, s)
+	s.conn = nil
+	s.ready.Store(0)
+	a.scratch.Put(s)
+	c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	resp.WriteTo(c) // its error is that of a question that was given up
+}
