@@ -34,6 +34,7 @@ type blockFollower struct {
 
 	ask    func(ctx context.Context) error // askReplay, but for tests
 	tried  time.Time                       // when all was last asked for
+	armed  time.Time                       // when the connection's deadline was last set
 	beyond bool                            // what is missing is no longer to be had
 }
 
@@ -110,6 +111,7 @@ func (f *blockFollower) take(ctx context.Context, peer *zmtpPeer, frames [][]byt
 	m.online(1)
 	defer m.online(-1)
 	m.begin()
+	f.armed = time.Time{}
 	for unsure := f.connected(ctx); ; unsure = false {
 		if frames == nil {
 			if frames, err = f.nextMessage(ctx, peer); err != nil {
@@ -182,8 +184,13 @@ func (f *blockFollower) fill(ctx context.Context, number uint64) bool {
 // any was lost.
 func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]byte, error) {
 	for {
-		if err := peer.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
-			return nil, err
+		// Where messages follow one another the deadline need not be put off by
+		// each of them.
+		if now := time.Now(); now.Sub(f.armed) > quiet/10 {
+			if err := peer.conn.SetReadDeadline(now.Add(quiet)); err != nil {
+				return nil, err
+			}
+			f.armed = now
 		}
 		_, err := peer.in.Peek(1)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -192,9 +199,6 @@ func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]by
 			continue
 		}
 		if err != nil {
-			return nil, err
-		}
-		if err := peer.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
 			return nil, err
 		}
 		return peer.receive()

@@ -13,14 +13,14 @@ import (
 	"pointsman/sim"
 )
 
-// spy tells how many blocks of a prompt are believed to be on replica 0.
+// spy tells how many tokens of a prompt are believed to be on a replica.
 type spy struct {
 	*decider.KVAware
-	cached int
+	replica, cached int
 }
 
 func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
-	s.cached = v.Cached(0)
+	s.cached = v.Cached(s.replica)
 	return dst
 }
 

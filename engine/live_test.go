@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(quietEngines); kind != "" {
 		serveQuiet(kind)
 	}
+	if text := os.Getenv(publishers); text != "" {
+		servePublishers(text)
+	}
 	// fasthttp's caches of time and addresses live as long as the process.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
@@ -347,8 +350,8 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 }
 
 // BenchmarkListening tells what share of a core following 64 engines takes, in
-// the system and without what the engines themselves take: they are another
-// process.
+// the program and in the kernel, without what the engines themselves take: they
+// are another process. Requests wait at all of them, or they have nothing to do.
 func BenchmarkListening(b *testing.B) {
 	for _, name := range []string{"waiting", "large", "idle"} {
 		b.Run(name, func(b *testing.B) {
