@@ -59,6 +59,9 @@ type Options struct {
 	// RetrySent allows a second replica for a request that the first one may
 	// have begun.
 	RetrySent bool
+	// Tell names the pools whose clients are told their band and how long they
+	// were held.
+	Tell map[string]bool
 }
 
 // DecisionBuckets are the bounds, in seconds, of the histogram of the time
@@ -265,6 +268,11 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	}
 	resp.Header.SetBytesV("X-Accel-Redirect", next)
 	resp.Header.Set("X-Pointsman-Server", word)
+	if d.Band != "" && a.options.Load().Tell[d.Pool] {
+		resp.Header.Set("X-Pointsman-Band", d.Band)
+		s.text = strconv.AppendInt(s.text[:0], d.Wait.Milliseconds(), 10)
+		resp.Header.SetBytesV("X-Pointsman-Wait-Ms", s.text)
+	}
 }
 
 var firstTarget = []byte(templates.NginxTarget)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -142,6 +143,11 @@ type nginxView struct {
 	Feed   string
 	// AgentPattern finds the agent among the addresses that a request tried.
 	AgentPattern string
+}
+
+// TellAdmission reports whether the clients of any pool are told their band.
+func (v *nginxView) TellAdmission() bool {
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.TellAdmission })
 }
 
 // view checks o and completes it.

@@ -58,6 +58,11 @@ func nginxOptions(c *config.Config) (templates.Nginx, error) {
 	}
 	for _, p := range c.Ordered() {
 		tp := templatePool(p)
+		a, err := admissionOf(c, p)
+		if err != nil {
+			return o, err
+		}
+		tp.TellAdmission = a != nil && a.ResponseHeaders
 		if sourceOf(p) != (discover.Source{}) {
 			var err error
 			if tp.Replicas, err = knownNow(p); err != nil {

@@ -35,7 +35,13 @@ func newNginxSide(a *agent, set *metrics.Set) *nginxSide {
 }
 
 func nginxAgentOptions(c *config.Config) nginx.Options {
-	return nginx.Options{Head: int(c.Scan.Limit), RetrySent: c.Nginx.RetrySent}
+	tell := map[string]bool{}
+	for _, p := range c.Ordered() {
+		if a, err := admissionOf(c, p); err == nil && a != nil && a.ResponseHeaders {
+			tell[p.Name] = true
+		}
+	}
+	return nginx.Options{Head: int(c.Scan.Limit), RetrySent: c.Nginx.RetrySent, Tell: tell}
 }
 
 // reload applies what may change while it runs.

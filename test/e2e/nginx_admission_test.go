@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func (s *nginxSite) occupy(client *http.Client) (end func()) {
 func TestNginxAdmission(t *testing.T) {
 	everyNginx(t, func(t *testing.T, bin proxies.Binary) {
 		t.Parallel()
-		s := nginxQueueSite(t, bin, "{wait: agent, band_header: x-band, deadline_header: x-deadline, bands: {urgent: {ttl: 20s}, batch: {ttl: 20s}}}")
+		s := nginxQueueSite(t, bin, "{wait: agent, band_header: x-band, deadline_header: x-deadline, response_headers: true, bands: {urgent: {ttl: 20s}, batch: {ttl: 20s}}}")
 		client := newClient(32, true, false)
 		defer client.CloseIdleConnections()
 		free := s.occupy(client)
@@ -61,8 +62,15 @@ func TestNginxAdmission(t *testing.T) {
 		send := func(band string) {
 			all.Go(func() {
 				c := of(band, 20*time.Millisecond)
-				if err := c.check(c.do(client, s.front)); err != nil {
+				a := c.do(client, s.front)
+				if err := c.check(a); err != nil {
 					t.Errorf("%s: %v", band, err)
+				}
+				if got := a.header.Get("X-Pointsman-Band"); got != band {
+					t.Errorf("it was told the band %q, want %q", got, band)
+				}
+				if ms, err := strconv.Atoi(a.header.Get("X-Pointsman-Wait-Ms")); err != nil || ms == 0 {
+					t.Errorf("%s: it was told the wait %q", band, a.header.Get("X-Pointsman-Wait-Ms"))
 				}
 				mu.Lock()
 				order = append(order, band)
