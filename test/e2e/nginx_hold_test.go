@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"pointsman/test/proxies"
 )
@@ -15,6 +17,10 @@ import (
 // askNginx connects to the agent as nginx does and asks for a decision on body.
 func askNginx(address, id string, body []byte) (net.Conn, error) {
 	c, err := net.Dial("unix", address)
+	for errors.Is(err, syscall.EAGAIN) { // many are not accepted yet
+		time.Sleep(time.Millisecond)
+		c, err = net.Dial("unix", address)
+	}
 	if err != nil {
 		return nil, err
 	}
