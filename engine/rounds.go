@@ -2,17 +2,24 @@ package engine
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
 
-// grid is what the times of scrapes are rounded to, so that a few are done at
-// once.
-const grid = 20 * time.Millisecond
+const (
+	// grid is what the times of scrapes are rounded to, so that a few are done at
+	// once. There are coarse of them in the shortest pause.
+	grid   = 33 * time.Millisecond
+	coarse = 3
+	// sway is by how much a round comes late, by chance, so that engines are not
+	// asked in step with whatever else is done regularly.
+	sway = grid / 8
+)
 
 // looks are how long after asking answers are looked for. Those that have not
 // come by then are looked for once a grid.
-var looks = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond}
+var looks = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond}
 
 // rounds goes round the engines: it asks those that are due, and takes in what
 // has come. One goroutine does it for all of them: to be woken up for one scrape
@@ -53,9 +60,9 @@ func (r *rounds) run(ctx context.Context) {
 			known, list = current, *current
 		}
 		now := time.Since(start)
-		pending := false
+		pending := false // of what is asked now
 		for _, s := range list {
-			s.look(now)
+			s.look(at, now)
 			pending = s.ask(now) || pending
 		}
 		for _, after := range looks {
@@ -68,13 +75,13 @@ func (r *rounds) run(ctx context.Context) {
 			pending = false
 			then := time.Since(start)
 			for _, s := range list {
-				pending = s.look(then) || pending
+				pending = s.look(now+after, then) && s.asked == now || pending
 			}
 		}
 		at = now + shortestPause
 		for _, s := range list {
 			at = min(at, s.next(now))
 		}
-		at = max(at, now+grid/2).Round(grid)
+		at = max(at, now+grid/2).Round(grid) + rand.N(sway)
 	}
 }

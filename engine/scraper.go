@@ -134,10 +134,10 @@ func newScraper(pool *decider.Pool, replica, address string, o PoolOptions, f fe
 }
 
 // ask sends for what is due, unless there is something under way. It reports
-// whether there is.
-func (s *scraper) ask(now time.Duration) (pending bool) {
+// whether it has sent.
+func (s *scraper) ask(now time.Duration) (sent bool) {
 	if s.asking != nothing {
-		return true
+		return false
 	}
 	var err error
 	switch {
@@ -157,8 +157,9 @@ func (s *scraper) ask(now time.Duration) (pending bool) {
 	return s.asking != nothing
 }
 
-// look takes the answer in, if it has come. It reports whether it has not.
-func (s *scraper) look(now time.Duration) (pending bool) {
+// look takes the answer in, if it has come. It reports whether it has not. now
+// may be later than it was meant to look.
+func (s *scraper) look(meant, now time.Duration) (pending bool) {
 	if s.asking == nothing {
 		return false
 	}
@@ -171,7 +172,7 @@ func (s *scraper) look(now time.Duration) (pending bool) {
 		s.fetch.close()
 		err = errTimeout
 	}
-	s.answered(page, err, now)
+	s.answered(page, err, meant)
 	return false
 }
 
@@ -183,8 +184,9 @@ func (s *scraper) next(now time.Duration) time.Duration {
 	return s.due
 }
 
-// answered takes in what an engine has said, or err.
-func (s *scraper) answered(page []byte, err error, now time.Duration) {
+// answered takes in what an engine has said, or err. at is when that was to be
+// looked for: that we are late is no reason to ask the engine less often.
+func (s *scraper) answered(page []byte, err error, at time.Duration) {
 	asking := s.asking
 	s.asking = nothing
 	if asking == forModels {
@@ -194,7 +196,8 @@ func (s *scraper) answered(page []byte, err error, now time.Duration) {
 		return
 	}
 	// It came at some time since it was last looked for.
-	took := (s.without+now)/2 - s.asked
+	came := (s.without + max(s.without, at)) / 2
+	took := came - s.asked
 	var r Reading
 	if err == nil {
 		if r.Read(page); r.Kind == Unknown {
@@ -203,22 +206,22 @@ func (s *scraper) answered(page []byte, err error, now time.Duration) {
 	}
 	var early, late time.Duration
 	if err == nil {
-		early, late = s.scraped(&r, took, now)
+		early, late = s.scraped(&r, took, came)
 	} else {
 		late = s.failed(err, took)
 		early = late
 	}
 	vary := 1 - jitter + 2*jitter*rand.Float64()
-	s.early, s.due = after(now, early, vary), after(now, late, vary)
+	s.early, s.due = after(came, early, vary), after(came, late, vary)
 }
 
-// after is the time of the round that is vary pauses after now.
-func after(now, pause time.Duration, vary float64) time.Duration {
+// after is the time of the round that is vary pauses after at.
+func after(at, pause time.Duration, vary float64) time.Duration {
 	to := grid
 	if pause >= idlePause {
-		to = shortestPause // there is one round in each of them anyway
+		to = coarse * grid // there is a round in each shortest pause anyway
 	}
-	return (now + time.Duration(vary*float64(pause))).Round(to)
+	return (at + time.Duration(vary*float64(pause))).Round(to)
 }
 
 // scraped takes a reading in. It returns how long to rest if a request waits for

@@ -65,7 +65,7 @@ func (e *fakeEngine) close() { e.busy = false }
 func once(s *scraper) time.Duration {
 	start := time.Now()
 	s.due = 0
-	for s.ask(time.Since(start)); s.look(time.Since(start)); {
+	for s.ask(time.Since(start)); s.look(time.Since(start), time.Since(start)); {
 		time.Sleep(time.Millisecond)
 	}
 	return time.Duration(s.status().Pause * float64(time.Second))
@@ -116,12 +116,12 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 		everySlow  time.Duration
 		everyQuick time.Duration
 	}{
-		{time.Millisecond, 1, false, 540, 640, 122 * time.Millisecond, 80 * time.Millisecond},
-		{time.Millisecond, 0, false, 55, 66, 1120 * time.Millisecond, 880 * time.Millisecond},
-		{time.Millisecond, 0, true, 220, 255, 290 * time.Millisecond, 210 * time.Millisecond},
-		{50 * time.Millisecond, 1, false, 100, 120, 620 * time.Millisecond, 480 * time.Millisecond},
-		{400 * time.Millisecond, 1, false, 12, 16, 5 * time.Second, 3900 * time.Millisecond},
-		{time.Second, 1, false, 9, 11, 6600 * time.Millisecond, 5400 * time.Millisecond},
+		{time.Millisecond, 1, false, 540, 640, 140 * time.Millisecond, 60 * time.Millisecond},
+		{time.Millisecond, 0, false, 50, 70, 1200 * time.Millisecond, 800 * time.Millisecond},
+		{time.Millisecond, 0, true, 210, 260, 315 * time.Millisecond, 185 * time.Millisecond},
+		{50 * time.Millisecond, 1, false, 90, 120, 720 * time.Millisecond, 450 * time.Millisecond},
+		{400 * time.Millisecond, 1, false, 11, 17, 5200 * time.Millisecond, 3700 * time.Millisecond},
+		{time.Second, 1, false, 9, 12, 6700 * time.Millisecond, 5300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := &fakeEngine{t: t, takes: c.takes}
