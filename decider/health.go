@@ -33,6 +33,7 @@ func (r *Replica) succeed() {
 
 // forget empties what is believed of the memory of r's engine.
 func (p *Pool) forget(r *Replica) {
+	p.doubt(r)
 	if m := p.image(r); m != nil {
 		m.clear()
 	}

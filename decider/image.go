@@ -17,14 +17,14 @@ type image struct {
 	bit      uint64 // the replica's in the index
 	capacity int    // blocks
 
-	entries  []imageEntry // entries[0] is the head of the list of the evictable
-	table    []uint32     // places in entries by key, open addressed; 0 = empty
-	held     int          // entries in use
-	free     uint32       // first of the unused entries, linked by next
-	resident int          // pinned or evictable: what takes space in the cache
-	loose    int          // pinned blocks without a key
-	used     int          // entries awaited or pinned
-	live     uint64       // not 0: the image is live, and which follower's it is
+	entries []imageEntry // entries[0] is the head of the list of the evictable
+	table   []uint32     // places in entries by key, open addressed; 0 = empty
+	held    int          // entries in use
+	free    uint32       // first of the unused entries, linked by next
+	loose   int          // pinned blocks without a key
+	used    int          // entries awaited or pinned
+	running int          // entries pinned
+	live    uint64       // not 0: the image is live, and which follower's it is
 }
 
 type imageEntry struct {
@@ -46,7 +46,8 @@ func newImage(of *Replica, index *blockIndex, bit uint64, capacity int) *image {
 	return &image{of: of, index: index, bit: bit, capacity: capacity, entries: make([]imageEntry, 1, 64)}
 }
 
-// await notes that a request with these blocks is on its way.
+// await notes that a request with these blocks is on its way. Whatever comes
+// after it finds evicted what has to go for them: room is made at once.
 func (m *image) await(blocks []uint64, now uint32) {
 	for _, key := range blocks {
 		e := &m.entries[m.ensure(key, now)]
@@ -55,6 +56,7 @@ func (m *image) await(blocks []uint64, now uint32) {
 		}
 		e.awaited++
 	}
+	m.evict()
 }
 
 // forsake takes an await back: the request never came to run.
@@ -82,14 +84,14 @@ func (m *image) pin(blocks []uint64, loose int) {
 		}
 		e := &m.entries[i]
 		e.awaited--
-		e.pinned++
+		if e.pinned++; e.pinned == 1 {
+			m.running++
+		}
 		switch {
 		case m.live != 0:
 			m.released(i)
 		case e.next != unlisted:
 			m.unlink(i)
-		case e.pinned == 1:
-			m.resident++
 		}
 	}
 	m.loose += loose
@@ -107,8 +109,11 @@ func (m *image) unpin(blocks []uint64, loose int) {
 			continue
 		}
 		e := &m.entries[i]
-		if e.pinned--; e.pinned == 0 && m.live == 0 {
-			m.link(i)
+		if e.pinned--; e.pinned == 0 {
+			m.running--
+			if m.live == 0 {
+				m.link(i)
+			}
 		}
 		if !e.inUse() {
 			m.used--
@@ -123,9 +128,7 @@ func (m *image) unpin(blocks []uint64, loose int) {
 func (m *image) touch(blocks []uint64, now uint32) {
 	for k := len(blocks) - 1; k >= 0; k-- {
 		i := m.ensure(blocks[k], now)
-		if m.entries[i].next == unlisted {
-			m.resident++
-		} else {
+		if m.entries[i].next != unlisted {
 			m.unlink(i)
 		}
 		m.link(i)
@@ -183,13 +186,12 @@ func (m *image) matchInUse(blocks []uint64) int {
 // evict makes room, as far as nothing in use stands in the way.
 func (m *image) evict() { m.shrink(m.capacity - m.loose) }
 
-// shrink evicts until at most n blocks are resident, or none is evictable.
+// shrink evicts until at most n blocks are held, or none is evictable.
 func (m *image) shrink(n int) {
-	for m.resident > n && m.entries[0].next != 0 {
+	for m.held > n && m.entries[0].next != 0 {
 		i := m.entries[0].next
 		m.unlink(i)
 		m.entries[i].next = unlisted
-		m.resident--
 		m.dropIdle(i)
 	}
 }

@@ -34,15 +34,39 @@ func (p *Pool) mirrorMembers() {
 }
 
 // cacheBlocks is the size of r's cache in blocks.
-func (p *Pool) cacheBlocks(r *Replica) int { return r.cacheTokens / p.view.BlockTokens }
+func (p *Pool) cacheBlocks(r *Replica) int { return r.CacheTokens() / p.view.BlockTokens }
 
 // resizeMirror gives each image the size that is now known of its cache.
 func (p *Pool) resizeMirror() {
 	for _, r := range p.replicas {
-		if m := p.image(r); m != nil {
-			m.capacity = p.cacheBlocks(r)
-			m.evict()
-		}
+		p.resizeImage(r)
+	}
+}
+
+// resizeImage gives r's image the size that is now known of its cache.
+func (p *Pool) resizeImage(r *Replica) {
+	if m := p.image(r); m != nil {
+		m.capacity = p.cacheBlocks(r)
+		m.evict()
+	}
+}
+
+// witness notes how much m's replica has in its cache at one time: at least
+// what had its first token and has not ended.
+func (p *Pool) witness(m *image) {
+	r := m.of
+	if seen := (m.running + m.loose) * p.view.BlockTokens; seen > r.cacheSeen {
+		r.cacheSeen = seen
+		m.capacity = p.cacheBlocks(r)
+	}
+}
+
+// doubt forgets how much was seen in r's cache: the engine is another one, or
+// what seemed to run there had ended.
+func (p *Pool) doubt(r *Replica) {
+	if r.cacheSeen != 0 {
+		r.cacheSeen = 0
+		p.resizeImage(r)
 	}
 }
 
@@ -71,18 +95,19 @@ func (p *Pool) await(v *reservation, now time.Duration) {
 	}
 	v.image.await(v.request.Blocks, milliseconds(now))
 	if v.started {
-		v.pin(p.view.BlockTokens)
+		p.pin(v)
 	}
 }
 
-// pin tells the image that the request's prompt is computed. Its last block
-// and the output have no key.
-func (v *reservation) pin(blockTokens int) {
+// pin tells the image that the prompt of v is computed. Its last block and the
+// output have no key.
+func (p *Pool) pin(v *reservation) {
 	if v.image == nil || v.image.closed() || v.pinned {
 		return
 	}
+	p.witness(v.image) // without v: engines refuse what is too long in no time
 	v.pinned = true
-	v.loose = max(0, v.input/blockTokens-len(v.request.Blocks)) + 1
+	v.loose = max(0, v.input/p.view.BlockTokens-len(v.request.Blocks)) + 1
 	if v.loose > v.image.capacity {
 		v.loose = 0 // the engine refused it, or the estimate is of no use
 	}

@@ -8,11 +8,11 @@ package decider
 // one when requests have no prompts, or all cost the same. Weights do not count:
 // how fast a replica is shows by itself.
 //
-//	cost = queue + own + (3+4n)/(1+10h/N) · duplicate + 0.02 · in flight + pressure
+//	cost = queue + own + (3+4n)/(1+12h/N) · duplicate + 0.02 · in flight + pressure
 //
 // in tokens, over the learned prefill speed of the replica, with n the requests
-// before their first token per replica, h the heat of the first block that the
-// replica lacks, and N the number of replicas.
+// before their first token per replica, h the heat above 1 of the first block
+// that the replica lacks, and N the number of replicas.
 type LeastWork struct{}
 
 // What the terms weigh in early binding, that is, when a request is sent at
@@ -20,7 +20,7 @@ type LeastWork struct{}
 const (
 	workRoom     = 3.0  // of a token cached elsewhere: a copy takes another one's room
 	workCopy     = 4.0  // of the same, per request queued on a replica
-	workHeat     = 10.0 // of a request for it in the last minute, per replica
+	workHeat     = 12.0 // of a request for it in the last minute, per replica
 	workInFlight = 0.02 // of an input token in flight: it slows the others' decoding
 	workMemory   = 0.95 // of the cache may be in use before more is pressed out
 )
@@ -48,9 +48,13 @@ func (v *View) queued() (n int) {
 	return n
 }
 
+// ownHeat is what a prefix has of the talk alone that it belongs to: its last
+// turn. That it comes back does not mean that another replica needs it too.
+const ownHeat = 1.0
+
 // leastWork ranks by least work, of which work tells a replica's own part. A
-// token cached elsewhere costs dearness, less by heat times how often it is
-// asked for.
+// token cached elsewhere costs dearness, less by heat times how often others ask
+// for it.
 func (v *View) leastWork(r *Request, dst []int, dearness, heat float64, work func(i int) float64) []int {
 	best := v.BestCached()
 	mine := r.Input + max(r.Output, 0)
@@ -59,7 +63,7 @@ func (v *View) leastWork(r *Request, dst []int, dearness, heat float64, work fun
 		queue, own, speed := v.Queue(i), work(i), v.Speed(i)
 		duplicate := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
-			duplicate = dearness / (1 + heat*v.Heat(i)) * float64(lacks)
+			duplicate = dearness / (1 + heat*max(0, v.Heat(i)-ownHeat)) * float64(lacks)
 		}
 		inFlight := workInFlight * float64(replica.InputTokens())
 		// What requests share takes room once; their output is still to come.

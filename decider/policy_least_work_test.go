@@ -34,6 +34,32 @@ func TestLeastWorkFollowsTheCacheUntilAQueueCostsMore(t *testing.T) {
 	}
 }
 
+// That a conversation was asked for once does not make its prefix a hot one: a
+// copy of it costs all that a copy costs, until others ask for it.
+func TestLeastWorkTakesATurnForNoDemand(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 4)
+	duplicate := func() (most float64) {
+		r := Request{Pool: p}
+		document(1, 20, 10)(&r)
+		for _, c := range p.Explain(&r).Candidates {
+			most = max(most, c.Terms["duplicate"])
+		}
+		return most
+	}
+	home, id := decide(p, document(1, 20, 10))
+	serve(p, id, home.Server)
+	if got, want := duplicate(), workRoom*20*testBlock; got != want {
+		t.Errorf("after one turn a copy costs %v tokens, want %v", got, want)
+	}
+	for range 2 {
+		d, id := decide(p, document(1, 20, 10))
+		serve(p, id, d.Server)
+	}
+	if got := duplicate(); got > workRoom*20*testBlock/2 {
+		t.Errorf("after three requests at once a copy still costs %v tokens", got)
+	}
+}
+
 // One hot replica leaves the affinity of all others as it was.
 func TestLeastWorkKeepsAffinityBesideAHotReplica(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 8)

@@ -20,8 +20,22 @@ func (n *naive) has(k uint64) bool {
 	return n.awaited[k] > 0 || n.pinned[k] > 0 || slices.Contains(n.lru, k)
 }
 
-func (n *naive) resident() int {
-	c := len(n.lru)
+func (n *naive) held() int {
+	keys := map[uint64]bool{}
+	for _, k := range n.lru {
+		keys[k] = true
+	}
+	for _, of := range []map[uint64]int{n.awaited, n.pinned} {
+		for k, c := range of {
+			if c > 0 {
+				keys[k] = true
+			}
+		}
+	}
+	return len(keys)
+}
+
+func (n *naive) running() (c int) {
 	for _, p := range n.pinned {
 		if p > 0 {
 			c++
@@ -31,7 +45,7 @@ func (n *naive) resident() int {
 }
 
 func (n *naive) evict() {
-	for len(n.lru) > 0 && n.resident()+n.loose > n.capacity {
+	for len(n.lru) > 0 && n.held()+n.loose > n.capacity {
 		n.lru = n.lru[1:]
 	}
 }
@@ -90,8 +104,8 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 						t.Fatalf("replica %d has %d blocks of %v, its lists say %d", i, depth[list[i].slot], blocks, d)
 					}
 					most = max(most, d)
-					if m.resident() != x.images[list[i].slot].resident {
-						t.Fatalf("replica %d: %d blocks resident, its lists say %d", i, x.images[list[i].slot].resident, m.resident())
+					if image := x.images[list[i].slot]; m.held() != image.held || m.running() != image.running {
+						t.Fatalf("replica %d: %d blocks held and %d running, its lists say %d and %d", i, image.held, image.running, m.held(), m.running())
 					}
 				}
 				if best != most {
@@ -104,6 +118,7 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 				for _, k := range q.blocks {
 					models[q.slot].awaited[k]++
 				}
+				models[q.slot].evict()
 				live = append(live, q)
 			},
 			"touch": func(t *rapid.T) {

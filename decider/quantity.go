@@ -39,7 +39,7 @@ var quantities = []quantity{
 	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughput(e.view.Now) }},
 	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
 	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.weight) }},
-	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.cacheTokens) }},
+	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.CacheTokens()) }},
 	{"cached", false, func(e *evaluation) float64 { return float64(e.view.Cached(e.index)) }},
 	{"uncached", false, func(e *evaluation) float64 { return float64(e.request.Input - e.view.Cached(e.index)) }},
 	{"best_cached", false, func(e *evaluation) float64 { return float64(e.view.BestCached()) }},

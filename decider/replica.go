@@ -30,7 +30,8 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
-	cacheTokens int       // size of its KV cache
+	cacheTokens int       // size of its KV cache, as told or taken to be
+	cacheSeen   int       // most tokens known to be in it at one time
 	signals     Signals   // what the engine last said
 	then        localLoad // what was counted here when it said that
 	lists       []string  // adapters among its models, sorted; nil = not told
@@ -80,8 +81,18 @@ func (r *Replica) InputTokens() int { return r.input }
 // 0 elsewhere or not known.
 func (r *Replica) Near() int { return r.near }
 
-// CacheTokens is the size of the replica's KV cache, as far as known.
-func (r *Replica) CacheTokens() int { return r.cacheTokens }
+// mostSeen bounds what is believed of a cache to so many times what is told of
+// it: what runs is counted by the lengths of prompts, as clients claim them.
+const mostSeen = 4
+
+// CacheTokens is the size of the replica's KV cache, as far as known: what the
+// engine says, or else what was told, unless more than that was in it at one time.
+func (r *Replica) CacheTokens() int {
+	if r.signals.CacheTokens > 0 {
+		return r.cacheTokens
+	}
+	return max(r.cacheTokens, min(r.cacheSeen, mostSeen*r.cacheTokens))
+}
 
 // Signals is what the replica's engine last said; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }

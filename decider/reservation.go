@@ -192,6 +192,7 @@ func (p *Pool) sweep() {
 	now := p.clock()
 	for v := p.reservations.oldest(); v != nil && v.lease <= now; v = p.reservations.oldest() {
 		p.stats.Expired++
+		p.doubt(v.replica)
 		p.release(v, Outcome{End: Expired}, now)
 	}
 	p.freed(now)

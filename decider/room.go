@@ -70,7 +70,7 @@ func (p *Pool) saturation(c *Replica, now time.Duration) string {
 	if s := &c.signals; s.Known && now-s.At < signalsKept && s.Waiting >= c.prefill.n+engineQueue {
 		return "engine_queue"
 	}
-	if c.inFlight > 0 && c.limit == 0 && p.held(c) > c.cacheTokens {
+	if c.inFlight > 0 && c.limit == 0 && p.held(c) > c.CacheTokens() {
 		return "memory"
 	}
 	return ""

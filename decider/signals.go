@@ -37,7 +37,7 @@ func (p *Pool) Signal(replica string, s Signals) {
 	r.signals, r.then = s, p.localLoad(r)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
-		p.resizeMirror()
+		p.resizeImage(r)
 	}
 	p.freed(s.At)
 }
@@ -85,7 +85,7 @@ func (p *Pool) usage(r *Replica) float64 {
 	if used == 0 {
 		used = r.tokens
 	}
-	return float64(used) / float64(max(r.cacheTokens, 1))
+	return float64(used) / float64(max(r.CacheTokens(), 1))
 }
 
 // trust is the weight of the replica's signals at now, from 0 to 1.

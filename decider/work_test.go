@@ -119,8 +119,8 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 		p.sweep()
 		check()
 		for _, r := range p.replicas {
-			if m := p.image(r); m.used != 0 || m.loose != 0 || m.resident > m.capacity || m.held != m.resident {
-				t.Fatalf("%s ends with %d blocks in use, %d loose, %d held, %d resident of %d", r.name, m.used, m.loose, m.held, m.resident, m.capacity)
+			if m := p.image(r); m.used != 0 || m.loose != 0 || m.running != 0 || m.held > m.capacity {
+				t.Fatalf("%s ends with %d blocks in use, %d loose, %d running, %d held of %d", r.name, m.used, m.loose, m.running, m.held, m.capacity)
 			}
 		}
 	})
@@ -285,6 +285,73 @@ func TestUnseenPartOfAConversationFollowsTheSeen(t *testing.T) {
 		if own := c.Terms["own"]; own < 30_000 {
 			t.Errorf("%s is believed to have what was never seen: own work %v", c.Replica, own)
 		}
+	}
+}
+
+// What is on its way to a replica will press out what was released there
+// longest ago, before anything that comes later is looked up.
+func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
+	p, _ := newTestPool(LeastWork{}, 1)
+	r := p.replicas[0]
+	p.Signal(r.name, Signals{CacheTokens: 100 * testBlock})
+	for key := range 4 {
+		_, id := decide(p, document(key, 20, 10))
+		serve(p, id, r.name)
+	}
+	decide(p, document(10, 60, 10))
+	for key, want := range []int{0, 0, 20, 20} {
+		if got := p.image(r).match(docBlocks(key, 20)); got != want {
+			t.Errorf("%d blocks of document %d are believed to be there, want %d", got, key, want)
+		}
+	}
+}
+
+// What runs at one time is in the cache at one time, whatever size is told,
+// unless the engine itself tells it.
+func TestCacheSizeIsSeen(t *testing.T) {
+	const told = 100 * testBlock
+	p, clock := newTestPool(LeastWork{}, 1)
+	r := p.replicas[0]
+	r.cacheTokens = told
+	p.resizeImage(r)
+	run := func(n int) (ids []ID) {
+		for key := range n {
+			_, id := decide(p, document(key, 20, 10))
+			p.FirstToken(id, []byte(r.name))
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	end := func(ids []ID) {
+		for _, id := range ids {
+			p.Finished(Outcome{ID: id, Server: []byte(r.name)})
+		}
+	}
+	run(1)
+	if r.CacheTokens() != told {
+		t.Errorf("one request makes %d tokens of %d", r.CacheTokens(), told)
+	}
+	end(run(10))
+	if got := r.CacheTokens() / testBlock; got < 180 || got > 210 {
+		t.Errorf("a cache in which 10 documents of 20 blocks ran is taken for one of %d blocks", got)
+	}
+	if got := p.image(r).match(docBlocks(2, 20)); got != 20 {
+		t.Errorf("of a document of then, %d blocks are believed to be there", got)
+	}
+	run(40)
+	if got := r.CacheTokens(); got != mostSeen*told {
+		t.Errorf("taken for %d tokens, want %d at most", got, mostSeen*told)
+	}
+	// Their ends are never told: nobody knows for how long they ran.
+	clock.now += 2 * DefaultLease
+	p.sweep()
+	if r.CacheTokens() != told || p.image(r).held > 100 {
+		t.Errorf("by what had ended it is taken for %d tokens, and holds %d blocks", r.CacheTokens(), p.image(r).held)
+	}
+	run(10)
+	p.Signal(r.name, Signals{CacheTokens: told + testBlock})
+	if got := r.CacheTokens(); got != told+testBlock {
+		t.Errorf("the engine says %d tokens, taken for %d", told+testBlock, got)
 	}
 }
 
