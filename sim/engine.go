@@ -31,6 +31,7 @@ type Job struct {
 	cancelled bool // leaves at the end of the step
 	admitted  uint64
 	blocks    []int32
+	twins     []int // of blocks, those that were another copy of a findable one
 	done      int // tokens computed by prefill
 	target    int // tokens that prefill must compute
 	planned   int // tokens of this step

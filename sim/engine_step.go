@@ -65,12 +65,29 @@ func (e *Engine) settleDecodes() {
 }
 
 // store makes the job's blocks from..to findable, as far as they have keys.
+// Those that another copy kept nameless get their names first, where that copy
+// is gone: a block is never stored without all those before it.
 func (e *Engine) store(j *Job, from, to int) {
+	if from >= min(to, len(j.Blocks)) {
+		return
+	}
+	for _, i := range j.twins {
+		e.name(j, i)
+	}
 	for i := from; i < min(to, len(j.Blocks)); i++ {
-		if e.cache.store(j.blocks[i], j.Blocks[i]) && e.stored != nil {
-			e.stored(j, i)
+		if !e.name(j, i) {
+			j.twins = append(j.twins, i)
 		}
 	}
+}
+
+// name makes the job's block i findable, unless another one is by the same key.
+func (e *Engine) name(j *Job, i int) bool {
+	b := j.blocks[i]
+	if e.cache.store(b, j.Blocks[i]) && e.stored != nil {
+		e.stored(j, i)
+	}
+	return e.cache.blocks[b].keyed
 }
 
 // drop takes an admitted job out of the engine.
@@ -95,7 +112,7 @@ func (e *Engine) drop(j *Job) {
 		e.cache.release(j.blocks[i])
 	}
 	e.spare = append(e.spare, j.blocks[:0])
-	j.blocks = nil
+	j.blocks, j.twins = nil, nil
 }
 
 // schedule plans the step that begins at time at.

@@ -42,6 +42,10 @@ type ServerOptions struct {
 	Events, Replay string
 	// EventForm chooses the form of the events; its BlockSize is not used.
 	EventForm BlockEventsOptions
+	// LoseBatch, if set, is asked whether the batch of events of that number is
+	// lost on its way, and LoseReplay whether a replay fails.
+	LoseBatch  func(number uint64) bool
+	LoseReplay func() bool
 	// Speed is how many times faster than its profile the engine runs: 1 is
 	// real time, 0 does not wait at all.
 	Speed float64

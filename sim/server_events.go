@@ -62,6 +62,9 @@ func (p *publisher) flush() {
 	if !ok {
 		return
 	}
+	if lost := p.o.LoseBatch; lost != nil && lost(number) {
+		return
+	}
 	select {
 	case p.out <- batch{number, payload}:
 	default:
@@ -118,6 +121,10 @@ func (p *publisher) replay(mu *sync.Mutex) {
 				frames = append(frames, []byte("kv-events"))
 			}
 			_ = p.router.SendMulti(zmq4.NewMsgFrom(append(frames, number(n), payload)...))
+		}
+		if lost := p.o.LoseReplay; lost != nil && lost() {
+			_ = p.router.SendMulti(zmq4.NewMsgFrom(f[0], nil, []byte("lost")))
+			continue
 		}
 		var list []batch
 		mu.Lock()
