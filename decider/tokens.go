@@ -62,16 +62,16 @@ func (p *Pool) PromptSeed(lora, salt []byte) uint64 { return prompt.Seed(p.seed,
 // place, so that equal keys mean equal prompts up to there.
 func AppendTokenBlocks(dst []uint64, seed uint64, tokens []uint32, blockTokens int) []uint64 {
 	for ; blockTokens > 0 && len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
-		seed = TokenBlock(seed, tokens[:blockTokens])
+		seed = BlockKey(seed, BlockContent(tokens[:blockTokens]))
 		dst = append(dst, seed)
 	}
 	return dst
 }
 
-// TokenBlock is the key of one block after the key before it.
-func TokenBlock(before uint64, tokens []uint32) uint64 {
+// BlockContent is a hash of the tokens of one block, whatever is before it.
+func BlockContent(tokens []uint32) uint64 {
 	var d xxhash.Digest
-	d.ResetWithSeed(before)
+	d.Reset()
 	var buf [256]byte
 	for len(tokens) > 0 {
 		n := min(len(tokens), len(buf)/4)
@@ -84,10 +84,18 @@ func TokenBlock(before uint64, tokens []uint32) uint64 {
 	return d.Sum64()
 }
 
-// Mix is the key of a block that something else than its tokens tells apart
+// Mix is the content of a block that something else than its tokens tells apart
 // as well, such as a picture.
-func Mix(key uint64, other []byte) uint64 {
-	return bits.RotateLeft64(key, 1) ^ xxhash.Sum64(other)
+func Mix(content uint64, other []byte) uint64 {
+	return bits.RotateLeft64(content, 1) ^ xxhash.Sum64(other)
+}
+
+// BlockKey is the key of a block of that content after the key before it.
+func BlockKey(before, content uint64) uint64 {
+	var buf [16]byte
+	binary.LittleEndian.PutUint64(buf[:], before)
+	binary.LittleEndian.PutUint64(buf[8:], content)
+	return xxhash.Sum64(buf[:])
 }
 
 // Tokenized tells the request's tokens: the keys of their full blocks, which

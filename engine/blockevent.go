@@ -22,6 +22,7 @@ type blockEvent struct {
 	group     int      // of layers with a cache of their own; 0 = the first or only one
 	extra     [][]byte // for each block what tells it apart besides, as it is encoded; may be shorter
 	numbered  bool     // lora is the adapter's number, which stands for no name
+	window    bool     // layers that look back no further than a window: what is before it goes
 }
 
 type eventKind uint8
@@ -48,7 +49,7 @@ var errEvents = errors.New("KV-cache events that are not understood")
 
 // The fields of events in the order of the arrays, and by their names in maps.
 var (
-	storedFields  = [...]string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"}
+	storedFields  = [...]string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"}
 	removedFields = [...]string{"block_hashes", "medium", "group_idx"}
 )
 
@@ -208,6 +209,8 @@ func (e *blockEvent) field(name string, b []byte) (_ []byte, err error) {
 		return b, err
 	case "lora_id":
 		e.numbered = true
+	case "kv_cache_spec_sliding_window":
+		e.window = true
 	case "lora_name":
 		e.lora, b, err = text(b)
 		return b, err

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 const (
@@ -31,15 +33,18 @@ type blockFollower struct {
 	events string // host:port
 	replay string // host:port; "" = there is none
 	log    func(msg string, err error)
-
 	ask    func(ctx context.Context) error // askReplay, but for tests
-	tried  time.Time                       // when all was last asked for
 	armed  time.Time                       // when the connection's deadline was last set
-	beyond bool                            // what is missing is no longer to be had
+
+	retry time.Time     // when what is missing is asked for again
+	pause time.Duration // before the time after that
 }
 
-// again is how long to wait before all is asked for once more.
-const again = 30 * time.Second
+// Bounds of the pause before what is missing is asked for again; it doubles.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
 
 // run follows until ctx ends. It connects again for ever.
 func (f *blockFollower) run(ctx context.Context) {
@@ -130,54 +135,58 @@ func (f *blockFollower) take(ctx context.Context, peer *zmtpPeer, frames [][]byt
 // there is no replay, the number of the next batch must tell whether anything
 // was: then it reports unsure.
 func (f *blockFollower) connected(ctx context.Context) (unsure bool) {
-	seen := f.rank.seen
-	if err := f.catchUp(ctx); err == nil || !seen {
+	r := f.rank
+	heard := r.heard()
+	if r.behind {
+		r.drift()
+	}
+	if err := f.catchUp(ctx); err == nil || !heard {
 		return false
 	}
 	if f.replay != "" {
-		f.rank.reset()
+		r.drift()
+		return false
 	}
-	return f.rank.seen
+	return true
 }
 
 // live takes in a batch from the subscription. unsure tells that the engine may
 // have been started anew since the last one.
 func (f *blockFollower) live(ctx context.Context, number uint64, payload []byte, unsure bool) {
 	r := f.rank
-	take, gap := r.next(number)
-	if unsure && !take || gap && !f.fill(ctx, number) {
-		r.reset()
+	if r.adrift {
+		r.land(number)
 	}
-	if take, _ = r.next(number); take {
+	if unsure && number < r.accounts[present].next {
+		r.restarted()
+	}
+	if number > r.accounts[present].next {
+		f.fill(ctx, number)
+	}
+	if number == r.accounts[present].next { // else it came in a replay
 		if err := r.take(number, payload); err != nil {
 			f.log("KV-cache events are not understood", err)
 		}
 	}
 }
 
-// complete asks for all that the engine still has to tell, where something is
-// missing, now and then.
-func (f *blockFollower) complete(ctx context.Context) {
-	r := f.rank
-	if r.whole {
-		f.beyond = false
-		return
-	}
-	if f.beyond || f.replay == "" || time.Since(f.tried) < again {
-		return
-	}
-	f.tried = time.Now()
-	r.reset()
-	f.beyond = f.ask(ctx) == nil && !r.whole
-}
-
 // fill tries to get the batches that are missing before number.
-func (f *blockFollower) fill(ctx context.Context, number uint64) bool {
+func (f *blockFollower) fill(ctx context.Context, number uint64) {
 	r := f.rank
 	r.of.mu.Lock()
 	r.of.view.Gaps++
 	r.of.mu.Unlock()
-	return f.catchUp(ctx) == nil && r.seen && r.last+1 >= number
+	_ = f.catchUp(ctx)
+	if number > r.accounts[present].next {
+		r.lose(number, f.replay != "")
+	}
+}
+
+// complete asks again for what is missing, now and then.
+func (f *blockFollower) complete(ctx context.Context) {
+	if f.rank.behind && !time.Now().Before(f.retry) {
+		_ = f.catchUp(ctx)
+	}
 }
 
 // nextMessage waits for a message. When none comes for long it looks whether
@@ -186,8 +195,13 @@ func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]by
 	for {
 		// Where messages follow one another the deadline need not be put off by
 		// each of them.
-		if now := time.Now(); now.Sub(f.armed) > quiet/10 {
-			if err := peer.conn.SetReadDeadline(now.Add(quiet)); err != nil {
+		now := time.Now()
+		if f.rank.behind || now.Sub(f.armed) > quiet/10 {
+			until := now.Add(quiet)
+			if f.rank.behind && f.retry.Before(until) {
+				until = f.retry
+			}
+			if err := peer.conn.SetReadDeadline(until); err != nil {
 				return nil, err
 			}
 			f.armed = now
@@ -195,8 +209,11 @@ func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]by
 		_, err := peer.in.Peek(1)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = f.catchUp(ctx)
-			f.complete(ctx)
+			f.armed = time.Time{}
 			continue
+		}
+		if err == nil && f.rank.behind { // the rest of the message has time
+			err = peer.conn.SetReadDeadline(time.Now().Add(quiet))
 		}
 		if err != nil {
 			return nil, err
@@ -208,18 +225,24 @@ func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]by
 // errNoReplay tells that past events are not to be had.
 var errNoReplay = errors.New("no replay of past events")
 
-// catchUp takes in what the engine published after the last batch taken in.
-// That one is asked for as well: if it is another one now, the engine has been
-// started anew, and all there is comes from its first batch on.
+// catchUp takes in what the engine published after the last batch before which
+// none is missing. That one is asked for as well: if it is another one now, the
+// engine has been started anew, and all there is comes from its first batch on.
 func (f *blockFollower) catchUp(ctx context.Context) error {
 	if f.replay == "" {
 		return errNoReplay
 	}
 	err := f.ask(ctx)
 	if errors.Is(err, errRestarted) {
-		f.rank.reset()
+		f.rank.restarted()
 		err = f.ask(ctx)
 	}
+	if err == nil && !f.rank.behind {
+		f.pause = 0
+	} else {
+		f.pause = min(max(2*f.pause, firstRetry), lastRetry)
+	}
+	f.retry = time.Now().Add(f.pause)
 	return err
 }
 
@@ -239,14 +262,10 @@ func (f *blockFollower) askReplay(ctx context.Context) error {
 	if err := conn.SetDeadline(time.Now().Add(replayTimeout)); err != nil {
 		return err
 	}
-	from := uint64(0)
-	if f.rank.seen {
-		from = f.rank.last
-	}
-	if err := peer.send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
+	past := f.rank.replay()
+	if err := peer.send(nil, binary.BigEndian.AppendUint64(nil, past.from)); err != nil {
 		return err
 	}
-	replay := replayed{rank: f.rank}
 	for {
 		frames, err := peer.receive()
 		if err != nil {
@@ -259,42 +278,62 @@ func (f *blockFollower) askReplay(ctx context.Context) error {
 		}
 		number, payload := binary.BigEndian.Uint64(frames[n-2]), frames[n-1]
 		if number == lastNumber && len(payload) == 0 {
-			return replay.end()
+			return past.end()
 		}
-		if err := replay.batch(number, payload); err != nil {
+		if err := past.batch(number, payload); err != nil {
 			return err
 		}
 	}
 }
 
-// replayed takes in the batches of one replay.
-type replayed struct {
-	rank *blockRank
-	some bool // a batch has come
+// replay takes in the batches of one replay.
+type replay struct {
+	rank   *blockRank
+	behind bool   // there is a book
+	from   uint64 // the first batch that is asked for
+	last   bool   // that one has been taken in before
+	some   bool   // a batch has come
+	first  uint64 // its number
 }
 
-func (p *replayed) batch(number uint64, payload []byte) error {
-	r, first := p.rank, !p.some
-	p.some = true
-	if first && r.seen && number == r.last {
-		if !r.same(payload) {
+// replay begins a replay from the last batch on before which none is missing.
+func (r *blockRank) replay() replay {
+	p := replay{rank: r, behind: r.behind, from: r.last().next}
+	if p.last = p.from > 0 && !r.last().anew; p.last {
+		p.from--
+	}
+	return p
+}
+
+func (p *replay) batch(number uint64, payload []byte) error {
+	r, a, first := p.rank, p.rank.last(), !p.some
+	if first {
+		p.some, p.first = true, number
+	}
+	switch {
+	case first && p.last && number == p.from:
+		if xxhash.Sum64(payload) != a.sum {
 			return errRestarted
 		}
+		r.confirm(number)
 		return nil
-	}
-	if r.seen && number <= r.last {
+	case number < a.next && p.behind:
+		return nil // it was kept, and the book has caught up with it
+	case number < a.next:
 		return errRestarted // it was asked for later ones
-	}
-	if _, gap := r.next(number); gap {
-		r.reset() // more was published than is kept
+	case r.behind:
+		return r.replayed(number, payload, p.first)
+	case number > a.next:
+		r.lose(number, false) // more was published than is kept
 	}
 	return r.take(number, payload)
 }
 
 // end is called when all batches have come.
-func (p *replayed) end() error {
-	if p.rank.seen && !p.some {
+func (p *replay) end() error {
+	if p.last && !p.some {
 		return errRestarted // not even the last one is there
 	}
+	p.rank.caughtUp()
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // listen takes in the events of engines that connect to b by themselves. An
@@ -49,7 +48,7 @@ func (w *Watch) welcome(ctx context.Context, b bound, conn net.Conn) {
 		w.report.log.Warn("KV-cache events of an engine that is none of the pool's", "pool", b.pool.Name(), "topic", string(frames[0][:min(len(frames[0]), 200)]))
 		return
 	}
-	follow := &blockFollower{rank: m.newRank(), log: w.blockLog(f), tried: time.Now()}
+	follow := &blockFollower{rank: m.newRank(), log: w.blockLog(f)}
 	if host, _, err := net.SplitHostPort(f.address); err == nil && f.events.Replay > 0 {
 		follow.replay = net.JoinHostPort(host, strconv.Itoa(f.events.Replay))
 	}

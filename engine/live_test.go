@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -253,7 +257,7 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 		same := func(what string) {
 			t.Helper()
 			until(t, what, func() bool { return status().Blocks == engine.Stats().StoredBlocks })
-			if s := status(); s.Blocks == 0 || s.Orphans+s.Strange > 0 {
+			if s := status(); s.Blocks == 0 || s.Orphans > 0 || s.Strange > 0 {
 				t.Fatalf("%s: %+v", what, s)
 			}
 		}
@@ -270,6 +274,123 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 		if s := status(); s.Rebuilt == 0 {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// Over real sockets and in real time: batches and replays are lost, the engine
+// starts anew, and what is believed is never more than what is there, and all
+// of it once a replay has come through.
+func TestFollowsBlocksThroughLosses(t *testing.T) {
+	ports := freePorts(t, 3)
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	var batches, replays atomic.Int32 // one of so many is lost; 0 = none
+	lost := func(of *atomic.Int32) bool {
+		n := of.Load()
+		return n > 0 && rand.Int32N(n) == 0
+	}
+	start := func() (*sim.Server, func()) {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := sim.NewServer(sim.ServerOptions{
+			Name: "r0", CacheTokens: 4096, Speed: 40,
+			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
+			LoseBatch:  func(uint64) bool { return lost(&batches) },
+			LoseReplay: func() bool { return lost(&replays) },
+		})
+		if err := s.Publish(); err != nil {
+			t.Fatal(err)
+		}
+		server := s.HTTPServer()
+		go server.Serve(l)
+		stop := sync.OnceFunc(func() { server.Close(); s.Close() })
+		t.Cleanup(stop)
+		return s, stop
+	}
+	asked := 0
+	ask := func(n int) {
+		var all sync.WaitGroup
+		for range n {
+			asked++
+			words := strings.Repeat(fmt.Sprint("word", asked%17, " "), 60) + strings.Repeat(fmt.Sprint("and", asked, " "), 20)
+			all.Go(func() {
+				post(t, "http://"+address+"/v1/completions", `{"model":"fake","max_tokens":20,"prompt":"`+words+`"}`)
+			})
+			if asked%3 == 0 {
+				all.Wait()
+			}
+		}
+		all.Wait()
+	}
+	engine, stop := start()
+	d, w := listenTokens(t, []string{address}, PoolOptions{Kind: VLLM, Metrics: "off", Events: EventOptions{Port: ports[1], Replay: ports[2]}})
+	var image *blockImage
+	until(t, "the engine to be followed", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, m := range w.images {
+			image = m
+		}
+		return image != nil && image.status().Online == 1
+	})
+	keys := func(r *blockRank) map[uint64]bool {
+		r.of.mu.Lock()
+		defer r.of.mu.Unlock()
+		out := map[uint64]bool{}
+		r.table.keys(func(key uint64) { out[key] = true })
+		return out
+	}
+	rank := image.ranks[0]
+	there := func() map[uint64]bool { // by all that the engine has published
+		r := (&blockImage{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}).newRank()
+		for i, p := range engine.Batches() {
+			if err := r.take(uint64(i), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := engine.Stats().StoredBlocks; r.table.known != n {
+			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.known, n)
+		}
+		return keys(r)
+	}
+	same := func(what string) {
+		t.Helper()
+		ask(1) // tells whether the last batches were lost
+		until(t, what, func() bool { return maps.Equal(keys(rank), there()) })
+	}
+	same("the first blocks")
+	for range 3 {
+		batches.Store(5)
+		replays.Store(2)
+		ask(30)
+		batches.Store(0)
+		replays.Store(0)
+		same("the blocks after losses")
+		batches.Store(5)
+		replays.Store(1)
+		ask(20)
+		batches.Store(0)
+		ask(1)
+		until(t, "the last batch", func() bool { // what there is but for what was lost
+			known, all := keys(rank), there()
+			for key := range known {
+				if !all[key] {
+					return false
+				}
+			}
+			return len(known) > 0
+		})
+		stop()
+		until(t, "the connection to break", func() bool { return image.status().Online == 0 })
+		engine, stop = start()
+		until(t, "the new engine to be followed", func() bool { return image.status().Online == 1 })
+		ask(5)
+		replays.Store(0)
+		same("the blocks of the new engine")
+	}
+	if s := image.status(); s.Gaps == 0 || s.Rebuilt == 0 {
+		t.Errorf("nothing was lost: %+v", s)
 	}
 }
 

@@ -197,7 +197,7 @@ func arrived(w *Watch) (n uint64) {
 func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watch) {
 	t.Helper()
 	for i, s := range w.Status() {
-		if b := s.Blocks; b == nil || b.Batches != p.batches() || b.Blocks != p.Blocks || b.Gaps+b.Rebuilt+b.Orphans+b.Strange > 0 {
+		if b := s.Blocks; b == nil || b.Batches != p.batches() || b.Blocks != p.Blocks || b.Gaps+b.Rebuilt+uint64(b.Orphans)+b.Strange > 0 {
 			t.Fatalf("engine %d: %+v, want %d batches and %d blocks", i, b, p.batches(), p.Blocks)
 		}
 	}

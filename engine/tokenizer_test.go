@@ -150,7 +150,7 @@ func TestTokensAreThoseOfTheEvents(t *testing.T) {
 			}
 		}
 		have := map[uint64]bool{}
-		rank.table.each(func(k uint64) { have[k] = true })
+		rank.table.keys(func(k uint64) { have[k] = true })
 		for i, k := range r.Blocks {
 			if !have[k] {
 				t.Errorf("%.60s: block %d of %d is none of the %d that the engine published", c.body, i, len(r.Blocks), len(have))
