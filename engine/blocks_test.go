@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"pointsman/decider"
 	"pointsman/sim"
 )
@@ -513,6 +515,47 @@ func TestKeysTellApart(t *testing.T) {
 		}
 		if err := r.take(2, []byte("nonsense")); err == nil || m.status().Rebuilt != 1 {
 			t.Errorf("nonsense: %v %+v", err, m.status())
+		}
+	})
+}
+
+// A block proves those before it, but not where layers look back no further than
+// a window.
+func TestABlockProvesThoseBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, window := range []bool{false, true} {
+			l := newLink(t, rand.New(rand.NewPCG(4, 4)))
+			r := l.follower.rank
+			e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock})
+			tokens := make([]uint32, testBlock)
+			e.Stored(1, 0, true, tokens, "", "")
+			e.Stored(2, 1, false, tokens, "", "")
+			_, first, _ := e.Batch(0)
+			if err := r.take(0, first); err != nil || r.table.known != 2 {
+				t.Fatal(err, r.table.known)
+			}
+			if r.lose(2, true); r.table.known != 0 {
+				t.Fatal("what may be gone is believed to be there")
+			}
+			b := msgp.AppendString(msgp.AppendMapHeader(msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 2), 0), 1), 6), "type")
+			b = msgp.AppendString(b, "BlockStored")
+			b = msgp.AppendUint64(msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1), 3)
+			b = msgp.AppendUint64(msgp.AppendString(b, "parent_block_hash"), 2)
+			b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), testBlock)
+			for _, x := range tokens {
+				b = msgp.AppendUint32(b, x)
+			}
+			b = msgp.AppendInt(msgp.AppendString(b, "block_size"), testBlock)
+			b = msgp.AppendString(b, "kv_cache_spec_sliding_window")
+			want := 3
+			if window {
+				b, want = msgp.AppendInt(b, 128), 1
+			} else {
+				b = msgp.AppendNil(b)
+			}
+			if err := r.take(2, b); err != nil || r.table.known != want {
+				t.Errorf("window %v: %d blocks, want %d (%v)", window, r.table.known, want, err)
+			}
 		}
 	})
 }

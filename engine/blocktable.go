@@ -49,7 +49,7 @@ const (
 )
 
 // leastIdle is how many blocks that are not there are remembered in any case.
-const leastIdle = 4096
+const leastIdle = 1024
 
 func (t *blockTable) home(hash uint64) int {
 	h, _ := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(t.slots)))
