@@ -70,8 +70,12 @@ type account struct {
 	exact bool   // no batch is missing since the cache was empty
 }
 
-// maxKept bounds the batches kept by a rank, in bytes.
-const maxKept = 8 << 20
+// maxKept bounds the batches kept by a rank, in bytes, of which each costs
+// keptCost besides its own.
+const (
+	maxKept  = 8 << 20
+	keptCost = 64
+)
 
 // errRestarted tells that the engine numbers its batches anew.
 var errRestarted = errors.New("the engine has started anew")
@@ -230,7 +234,7 @@ func (r *blockRank) keep(number uint64, payload []byte) {
 		r.kept = map[uint64][]byte{}
 	}
 	r.kept[number] = slices.Clone(payload)
-	if r.bytes += len(payload); r.bytes <= maxKept {
+	if r.bytes += len(payload) + keptCost; r.bytes <= maxKept {
 		return
 	}
 	if r.adrift {
@@ -244,7 +248,7 @@ func (r *blockRank) keep(number uint64, payload []byte) {
 func (r *blockRank) drop(before uint64) {
 	for n, payload := range r.kept {
 		if n < before {
-			r.bytes -= len(payload)
+			r.bytes -= len(payload) + keptCost
 			delete(r.kept, n)
 		}
 	}
@@ -259,7 +263,7 @@ func (r *blockRank) advance() {
 		if !ok {
 			break
 		}
-		r.bytes -= len(payload)
+		r.bytes -= len(payload) + keptCost
 		delete(r.kept, b.next)
 		_ = r.enter(book, b.next, payload)
 	}

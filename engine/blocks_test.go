@@ -560,6 +560,35 @@ func TestABlockProvesThoseBeforeIt(t *testing.T) {
 	})
 }
 
+// What is kept for a book is bounded, and when it is too much the book is given
+// up, not what is known.
+func TestKeepsNoMoreThanItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, rand.New(rand.NewPCG(5, 5)))
+		r := l.follower.rank
+		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock, Keep: 1})
+		r.lose(5, true)
+		tokens := make([]uint32, testBlock)
+		n := uint64(5)
+		for key := uint64(1); r.behind; n++ {
+			for i := range 1000 {
+				e.Stored(key, key-1, i == 0, tokens, "", "")
+				key++
+			}
+			_, p, _ := e.Batch(0)
+			if err := r.take(n, p); err != nil {
+				t.Fatal(err)
+			}
+			if r.bytes > maxKept || n > 10_000 {
+				t.Fatalf("%d bytes are kept of %d batches", r.bytes, n)
+			}
+		}
+		if len(r.kept) > 0 || r.bytes != 0 || r.table.known != int(n-5)*1000 {
+			t.Errorf("%d batches and %d bytes are kept, %d blocks known of %d", len(r.kept), r.bytes, r.table.known, (n-5)*1000)
+		}
+	})
+}
+
 // A table under the same changes as a map, with blocks that come before those
 // that they follow: its keys are those of the whole chains.
 func TestBlockTable(t *testing.T) {
