@@ -32,14 +32,14 @@ type Job struct {
 	admitted  uint64
 	blocks    []int32
 	twins     []int // of blocks, those that were another copy of a findable one
-	done      int // tokens computed by prefill
-	target    int // tokens that prefill must compute
-	planned   int // tokens of this step
-	tokens    int // output tokens at decode step joined
-	joined    int // decode step at which tokens was counted
-	due       int // decode step at which it ends or needs a block
-	slot      int // place in the decode heap
-	place     int // place in Engine.running
+	done      int   // tokens computed by prefill
+	target    int   // tokens that prefill must compute
+	planned   int   // tokens of this step
+	tokens    int   // output tokens at decode step joined
+	joined    int   // decode step at which tokens was counted
+	due       int   // decode step at which it ends or needs a block
+	slot      int   // place in the decode heap
+	place     int   // place in Engine.running
 }
 
 type jobState uint8
