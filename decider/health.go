@@ -46,6 +46,7 @@ type ReplicaState struct {
 	Address  string
 	Up       bool
 	Draining bool
+	Idle     bool // the proxy has no request there
 	Weight   int
 }
 
@@ -83,6 +84,9 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			p.forget(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
+		if r.down && s.Idle {
+			p.lose(r, now)
+		}
 		if !r.listed {
 			r.address = s.Address
 		}
@@ -96,6 +100,27 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	p.freed(now)
 	return changed
 }
+
+// lose ends what is reserved on r, which is down and has no request any more.
+// HAProxy 2.6 tells no end of a request whose replica closes before it answers,
+// if the client has sent others before over the same connection. Reservations
+// of the last feedWait are left to the feed.
+func (p *Pool) lose(r *Replica, now time.Duration) {
+	if r.inFlight == 0 {
+		return
+	}
+	for i := p.reservations.slots[0].next; i != 0; {
+		v := &p.reservations.slots[i]
+		i = v.next
+		if v.replica == r && now-v.at > feedWait {
+			p.stats.Expired++
+			p.release(v, Outcome{End: Expired}, now)
+		}
+	}
+}
+
+// feedWait is how late the feed may be.
+const feedWait = 2 * time.Second
 
 // Checked tells what the agent's own check of a replica found. It stands
 // beside what the proxy says: a replica that either finds down is not chosen.

@@ -209,6 +209,43 @@ func TestBrokenStreamPausesItsReplicaShortly(t *testing.T) {
 	}
 }
 
+// Of some requests that a dead replica had, HAProxy tells no end.
+func TestDownAndIdleLosesItsReservations(t *testing.T) {
+	p, clock := newTestPool(&RoundRobin{}, 2)
+	tell := func(up, idle bool) {
+		p.Discovered([]ReplicaState{{Name: "r0", Up: up, Idle: idle, Weight: 1}, {Name: "r1", Up: true, Idle: true, Weight: 1}})
+	}
+	held := func(want int) {
+		t.Helper()
+		if n := p.byName["r0"].inFlight; n != want {
+			t.Errorf("%d in flight at r0, want %d", n, want)
+		}
+		if n := p.byName["r1"].inFlight; n != 3 {
+			t.Errorf("%d in flight at r1, want 3", n)
+		}
+	}
+	tally(p, 6, false)
+	clock.now += time.Minute
+	tell(true, true)
+	held(3) // up: the proxy may serve through others
+	tell(false, false)
+	held(3)
+	p.Finished(Outcome{ID: newID(), Server: []byte("r0"), End: Refused})
+	tell(false, true)
+	held(0)
+	if s := p.Status().Stats; s.Expired != 3 {
+		t.Errorf("%d expired, want 3", s.Expired)
+	}
+	tell(true, true)
+	for p.byName["r0"].inFlight == 0 {
+		if d, id := decide(p); d.Server != "r0" {
+			p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
+		}
+	}
+	tell(false, true)
+	held(1) // the feed may yet tell
+}
+
 func TestAllFailedIsStillServed(t *testing.T) {
 	p, _ := newTestPool(PowerOfTwo{}, 3)
 	for _, r := range p.replicas {

@@ -28,7 +28,7 @@ type PoolStats struct {
 	Unreserved        uint64       // of these, of replicas' answers to requests that held no reservation
 	Adopted           uint64       // reservations made from the feed: the proxy went ahead by itself
 	Mismatches        uint64       // served by another replica than the chosen one
-	Expired           uint64       // reservations ended by their lease
+	Expired           uint64       // reservations ended without an outcome
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
 	PolicyPanics      uint64              // recovered while binding requests that were held

@@ -116,15 +116,15 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b)) })
 }
 
-const stat = `# pxname,svname,qcur,status,weight,addr,
-llama,r1,0,UP,100,127.0.0.1:8001,
-llama,r2,0,DOWN,100,127.0.0.1:8002,
-llama,r3,0,DRAIN,0,127.0.0.1:8003,
-llama,r4,0,no check,1,127.0.0.1:8004,
-llama,r5,0,MAINT (via x/y),1,127.0.0.1:8005,
-llama,r6,0,UP 1/3,50,127.0.0.1:8006,
-llama,r7,0,NOLB,50,127.0.0.1:8007,
-web,w,0,UP,1,,
+const stat = `# pxname,svname,qcur,scur,status,weight,addr,
+llama,r1,0,3,UP,100,127.0.0.1:8001,
+llama,r2,0,0,DOWN,100,127.0.0.1:8002,
+llama,r3,0,0,DRAIN,0,127.0.0.1:8003,
+llama,r4,0,0,no check,1,127.0.0.1:8004,
+llama,r5,0,0,MAINT (via x/y),1,127.0.0.1:8005,
+llama,r6,0,0,UP 1/3,50,127.0.0.1:8006,
+llama,r7,0,0,NOLB,50,127.0.0.1:8007,
+web,w,0,0,UP,1,,
 
 `
 
@@ -135,12 +135,12 @@ func TestStat(t *testing.T) {
 	}
 	want := []decider.ReplicaState{
 		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Weight: 100},
-		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100},
-		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true},
-		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Weight: 1},
-		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1},
-		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Weight: 50},
-		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Weight: 50},
+		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100, Idle: true},
+		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true, Idle: true},
+		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Idle: true, Weight: 1},
+		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1, Idle: true},
+		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Idle: true, Weight: 50},
+		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Idle: true, Weight: 50},
 	}
 	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)
@@ -289,7 +289,7 @@ func TestRuntimeKeepsStateWhileTheProxyIsAway(t *testing.T) {
 				}
 				buf := make([]byte, 64)
 				c.Read(buf)
-				fmt.Fprintf(c, "# pxname,svname,status,weight,addr,\nllama,r1,%s,1,127.0.0.1:1,\nllama,r2,UP,1,127.0.0.1:2,\n\n", status)
+				fmt.Fprintf(c, "# pxname,svname,scur,status,weight,addr,\nllama,r1,0,%s,1,127.0.0.1:1,\nllama,r2,0,UP,1,127.0.0.1:2,\n\n", status)
 				c.Close()
 			}
 		}()

@@ -106,7 +106,7 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 }
 
 // The columns of "show stat" that are read, by their names in its first line.
-var columns = [...]string{"pxname", "svname", "status", "weight", "addr"}
+var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur"}
 
 // parseStat reads the CSV of "show stat" into the servers of each backend, one
 // without servers included.
@@ -150,6 +150,7 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			Address:  fields[at[4]],
 			Up:       !strings.HasPrefix(status, "DOWN") && !strings.HasPrefix(status, "MAINT"),
 			Draining: strings.HasPrefix(status, "DRAIN") || strings.HasPrefix(status, "NOLB") || weight <= 0,
+			Idle:     fields[at[5]] == "0",
 			Weight:   max(weight, 0),
 		})
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -141,6 +142,56 @@ func TestReplicaTrouble(t *testing.T) {
 		s.awaitState(bad.name, 5*time.Second, "up")
 		s.returns(client, bad.name)
 
+		// It dies with requests in their prefill, from clients that it has served
+		// before. To some of these HAProxy 2.6 closes without a word.
+		slow := small(false)
+		slow.header = map[string]string{"X-Fake-Delay": "20s"}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		status := make(chan int, 9)
+		for range cap(status) {
+			req, err := slow.request(ctx, s.front, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				resp, err := client.Do(req)
+				if err != nil {
+					status <- 0
+					return
+				}
+				resp.Body.Close()
+				status <- resp.StatusCode
+			}()
+		}
+		eventually(t, 5*time.Second, "all are in flight", func() (bool, string) {
+			p := s.agent.pool(pool)
+			return p.Reservations == cap(status), fmt.Sprint(p)
+		})
+		n := s.agent.pool(pool).replica(bad.name).InFlight
+		if n == 0 {
+			t.Fatalf("none of %d is at %s", cap(status), bad.name)
+		}
+		bad.down()
+		for range n {
+			select {
+			case code := <-status:
+				if code != 502 && (code != 0 || bin.Version != "2.6") {
+					t.Errorf("a request whose replica died was answered %d, want 502", code)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("a request whose replica died was not answered")
+			}
+		}
+		eventually(t, 20*time.Second, "nothing is in flight at "+bad.name, func() (bool, string) {
+			p := s.agent.pool(pool)
+			return p.replica(bad.name).InFlight == 0, fmt.Sprint(p)
+		})
+		leave()
+		bad.up(t)
+		s.awaitState(bad.name, 30*time.Second, "up")
+		s.returns(client, bad.name)
+
 		// It refuses connections. The request that meets it is served by
 		// another; after that only the cooling's end leads a request there.
 		before = failed()
@@ -175,7 +226,11 @@ func TestReplicaTrouble(t *testing.T) {
 				t.Errorf("%s is blamed for %d failures that were another's", r.Name, r.Failed)
 			}
 		}
-		s.agent.untroubled()
+		var silent []string
+		if bin.Version == "2.6" {
+			silent = append(silent, "pointsman_reservations_expired_total")
+		}
+		s.agent.untroubled(silent...)
 	})
 }
 
