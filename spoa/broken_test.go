@@ -280,6 +280,37 @@ func TestIdleBetweenFrames(t *testing.T) {
 	})
 }
 
+// TestFramesWithoutPause: each frame has its own time, also where a part of the
+// next one always comes with it.
+func TestFramesWithoutPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, done := pipe(&Server{Handler: echo})
+		_, err := c.greet(100_000)
+		must(t, err)
+		const n = 20
+		var all []byte
+		for i := range uint64(n) {
+			all = append(all, notifyOf(i, 1, messageOf("m", arg{"body", body(int(i), 300)}))...)
+		}
+		size := len(all) / n
+		go func() {
+			for at := size / 2; at > 0; {
+				c.Write(all[:at])
+				all, at = all[at:], min(size, len(all)-at)
+				time.Sleep(frameTimeout / 2)
+			}
+		}()
+		for i := range uint64(n) {
+			if a, err := c.read(); err != nil || a.kind != 103 || a.stream != i {
+				t.Fatalf("frame %d: %+v, %v", i, a, err)
+			}
+		}
+		time.Sleep(frameTimeout)
+		c.Close()
+		<-done
+	})
+}
+
 // FuzzFrames feeds any bytes to a connection, before and after HELLO. Whatever
 // they are, the server survives without a panic of its own or the library's,
 // ends the connection and allocates in proportion to what it was sent.

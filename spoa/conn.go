@@ -49,7 +49,7 @@ type conn struct {
 	out     []byte       // scratch for frames that are rewritten
 	greeted bool         // HELLO has come
 	inFrame bool         // the read deadline is that of a frame
-	frameBy time.Time    // that deadline
+	frameBy time.Time    // until when the frame that is being read has time, if it has begun
 	idleSet time.Time    // when the idle deadline was last set
 
 	places chan struct{} // one for each NOTIFY frame whose ACK is not written yet

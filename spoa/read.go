@@ -98,6 +98,7 @@ func (c *conn) readFrame() ([]byte, error) {
 			}
 		}
 		c.r += size
+		c.frameBy = time.Time{}
 		b := c.in[c.r-size : c.r]
 		if size >= liftMin && c.r == c.w {
 			// The frame has the buffer to itself: it can keep it.
@@ -116,6 +117,7 @@ func (c *conn) readFrame() ([]byte, error) {
 		}
 		have += n
 	}
+	c.frameBy = time.Time{}
 	return b, nil
 }
 
@@ -240,7 +242,7 @@ func (c *conn) readMore(p []byte) (int, error) {
 
 // startFrame gives the frame that is being read its time, once.
 func (c *conn) startFrame() {
-	if !c.inFrame {
+	if c.frameBy.IsZero() {
 		c.inFrame = true
 		c.frameBy = time.Now().Add(frameTimeout)
 		c.sock.SetReadDeadline(c.frameBy)
