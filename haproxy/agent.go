@@ -50,9 +50,12 @@ type scratch struct {
 }
 
 // Bound implements decider.Waiter.
-func (s *scratch) Bound() {
+func (s *scratch) Bound() { s.part() }
+
+// part is called when the decision is made and when the answer can wait for it.
+func (s *scratch) part() {
 	if s.ready.Add(1) == 2 {
-		go s.send() // the pool is locked
+		go s.send() // the pool is locked, or the Handler still runs
 	}
 }
 
@@ -74,9 +77,7 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 			// Held: the time until the answer is no cost of ours.
 			a.latency.Update(time.Since(start).Seconds())
 			s.later = m.Later()
-			if s.ready.Add(1) == 2 {
-				s.send()
-			}
+			s.part()
 			return
 		}
 	}

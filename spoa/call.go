@@ -18,7 +18,7 @@ type call struct {
 	m          Message
 	w          Reply
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while the Handler runs
 	actions action.Actions
 	left    int  // what has to end before the ACK: the messages, and each Later
 	over    bool // the ACK is written
@@ -29,9 +29,9 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 // run gives the messages to the handler, on a goroutine of its own.
 func (k *call) run() {
 	k.w = Reply{actions: &k.actions, room: k.conn.limit - ackOverhead}
+	k.mu.Lock()
 	k.left = 1
 	ok := k.handle()
-	k.mu.Lock()
 	k.left--
 	if !ok {
 		k.actions.Reset()
@@ -100,18 +100,16 @@ func (k *call) forget() {
 type Later struct{ call *call }
 
 // Later keeps the ACK back until Send is called, beyond the return of the
-// Handler. That costs no goroutine and, unless a variable is set already, not
-// the memory of the message.
+// Handler, which alone may call it. That costs no goroutine and, unless a
+// variable is set already, not the memory of the message.
 func (m *Message) Later() Later {
-	k := m.call
-	k.mu.Lock()
-	k.left++
-	k.mu.Unlock()
-	return Later{k}
+	m.call.left++
+	return Later{m.call}
 }
 
 // Send lets set fill the answer, with nothing that the message gave, and sends
-// it. It is called once, from any goroutine, and may wait for the peer to read.
+// it. It is called once, on another goroutine than the Handler's: it waits for
+// the Handler to return, and may wait for the peer to read.
 func (l Later) Send(set func(w *Reply)) {
 	k := l.call
 	k.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// held is a frame too large for a connection's own buffer. When it carries
-// lifted values it lives until its ACK is written.
+// held is what a connection reads into: many frames, or one that is large. When
+// that carries lifted values it lives until its ACK is written.
 type held struct {
 	buf    []byte // length prefix included
 	values []lifted

@@ -19,7 +19,8 @@ const ackOverhead = 1 + 4 + 10 + 10
 const varOverhead = 3 + 10 + 10 + 1
 
 // Reply collects the variables of one answer. They are set in scope txn under
-// the prefix of the spoe-agent. It must not be used after the Handler returned.
+// the prefix of the spoe-agent. It must not be used after the Handler, or what was
+// given to Later.Send, has returned.
 //
 // An ACK never exceeds the max-frame-size of its connection: a variable that
 // would not fit any more is left out and counted in Stats.Dropped.
