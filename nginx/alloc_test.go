@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector makes a sync.Pool forget at random what it was given.
+
 package nginx
 
 import (

@@ -12,9 +12,9 @@ import (
 // gives back so that neither a goroutine nor its buffers wait, and where the
 // answer leads.
 type hold struct {
-	conn   *counted
-	target []byte
-	ready  atomic.Int32 // of conn and decision
+	conn  *counted
+	next  []byte       // the location
+	ready atomic.Int32 // of conn and decision
 }
 
 // buffers are what a body is read into.
@@ -25,7 +25,7 @@ type buffers struct {
 
 // keep lets the request of s wait for Bound after its handler has returned.
 func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
-	s.target = append(s.target[:0], ctx.Request.Header.Peek("X-Pointsman-Target")...)
+	s.next = append(s.next[:0], ctx.Request.Header.Peek("X-Pointsman-Target")...)
 	a.release(s)
 	a.spare.Put(&buffers{s.head, s.tail})
 	s.buffers = buffers{}
@@ -61,7 +61,7 @@ func (a *Agent) send(s *scratch) {
 	}()
 	resp.Header.SetNoDefaultContentType(true)
 	resp.SetConnectionClose()
-	a.answer(resp, s.target, s)
+	a.answer(resp, s.next, s)
 	s.conn = nil
 	s.ready.Store(0)
 	a.scratch.Put(s)
