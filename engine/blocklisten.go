@@ -28,6 +28,7 @@ func (w *Watch) listen(ctx context.Context, b bound) {
 		}
 		stop()
 		l.Close()
+		wait(ctx, firstBackOff) // there may be no descriptors left
 	}
 }
 

@@ -77,6 +77,12 @@ const (
 	keptCost = 64
 )
 
+// mostBlocks bounds the blocks of a rank, far beyond what a cache has: some
+// 300 MB. An engine that tells of more forgets to tell what is gone.
+var mostBlocks = 8 << 20 // a variable for tests
+
+var errBlocks = errors.New("more blocks than any cache has")
+
 // errRestarted tells that the engine numbers its batches anew.
 var errRestarted = errors.New("the engine has started anew")
 
@@ -218,7 +224,12 @@ func (r *blockRank) take(number uint64, payload []byte) error {
 func (r *blockRank) enter(account int, number uint64, payload []byte) error {
 	r.into = account
 	err := readBatch(payload, &r.event, r.on)
-	if err != nil {
+	switch {
+	case r.table.used-r.table.idle > mostBlocks:
+		r.close()
+		r.doubt(present)
+		r.table, err = blockTable{}, errBlocks
+	case err != nil:
 		r.doubt(account)
 	}
 	r.table.tidy(!r.accounts[present].exact)

@@ -589,6 +589,44 @@ func TestKeepsNoMoreThanItsBound(t *testing.T) {
 	})
 }
 
+// An engine that never tells what is gone does not fill the memory: all is
+// forgotten at the bound, and what it tells then counts again.
+func TestBlocksAreBounded(t *testing.T) {
+	defer func(n int) { mostBlocks = n }(mostBlocks)
+	mostBlocks = 5000
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, rand.New(rand.NewPCG(6, 6)))
+		m := &blockImage{pool: l.pool, replica: "r1", blockTokens: testBlock}
+		m.begin()
+		r := m.newRank()
+		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock, Keep: 1})
+		tokens := make([]uint32, testBlock)
+		failed := 0
+		for n := range uint64(100) {
+			if n == 50 {
+				r.lose(n, true) // there is a book, too
+			}
+			for i := range uint64(100) {
+				key := 1 + 100*n + i
+				e.Stored(key, key-1, key == 1, tokens, "", "")
+			}
+			_, p, _ := e.Batch(0)
+			if err := r.take(n, p); err != nil {
+				if err != errBlocks {
+					t.Fatal(err)
+				}
+				failed++
+			}
+			if s := m.status(); s.Blocks > mostBlocks || len(r.table.slots) > 4*mostBlocks {
+				t.Fatalf("%d blocks in %d slots", s.Blocks, len(r.table.slots))
+			}
+		}
+		if s := m.status(); failed == 0 || failed > 2 || s.Blocks == 0 {
+			t.Errorf("%d times too many, %d blocks in the end", failed, s.Blocks)
+		}
+	})
+}
+
 // A table under the same changes as a map, with blocks that come before those
 // that they follow: its keys are those of the whole chains.
 func TestBlockTable(t *testing.T) {

@@ -11,8 +11,12 @@ import (
 )
 
 const (
-	// maxPage bounds a page of metrics, in bytes.
-	maxPage = 16 << 20
+	// maxPage bounds a page of metrics, in bytes, and maxAnswer all of an answer.
+	maxPage   = 16 << 20
+	maxAnswer = 2 * maxPage
+	// The room for an answer, in bytes: at first, and what is kept for the next.
+	firstRoom = 16 << 10
+	keptRoom  = 1 << 20
 	// mostAtOnce bounds what is read at once, in bytes: some 50 µs.
 	mostAtOnce = 256 << 10
 )
@@ -46,7 +50,7 @@ type httpFetcher struct {
 }
 
 func newHTTPFetcher(address string) *httpFetcher {
-	return &httpFetcher{address: address, socket: -1, in: make([]byte, 16<<10)}
+	return &httpFetcher{address: address, socket: -1, in: make([]byte, firstRoom)}
 }
 
 // ask sends for the page at path, which may begin with a port of its own. What
@@ -58,6 +62,9 @@ func (f *httpFetcher) ask(path string) error {
 		}
 	}
 	f.n, f.reply = 0, httpReply{}
+	if len(f.in) > keptRoom {
+		f.in = make([]byte, firstRoom)
+	}
 	if f.socket < 0 {
 		f.dialing = dial(f.host)
 		return nil
@@ -144,7 +151,7 @@ func (f *httpFetcher) answer() ([]byte, error) {
 func (f *httpFetcher) read() error {
 	for {
 		if f.n == len(f.in) {
-			if f.n > 2*maxPage {
+			if f.n >= maxAnswer {
 				return f.fail(errReply)
 			}
 			f.in = append(f.in, make([]byte, len(f.in))...)

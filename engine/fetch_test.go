@@ -4,12 +4,18 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"pointsman/decider"
 )
 
 // get waits for a page.
@@ -172,4 +178,190 @@ func TestGivesUpAFetch(t *testing.T) {
 	}
 	f.close() // while it connects
 	f.close()
+}
+
+// hostile are peers that do their worst: each writes to c until it fails or it
+// has no more to say.
+var hostile = map[string]func(c *net.TCPConn){
+	"nothing":     func(c *net.TCPConn) {},
+	"half closed": func(c *net.TCPConn) { c.CloseWrite(); io.Copy(io.Discard, c) },
+	"half an answer": func(c *net.TCPConn) {
+		fmt.Fprint(c, ok, "Content-Length: 10\r\n\r\nhalf")
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+	},
+	"reset":            func(c *net.TCPConn) { fmt.Fprint(c, ok, "Content-Length: 10\r\n\r\nhalf"); c.SetLinger(0) },
+	"endless head":     func(c *net.TCPConn) { forEver(c, ok, "X: y\r\n") },
+	"endless line":     func(c *net.TCPConn) { forEver(c, ok, "x") },
+	"endless interim":  func(c *net.TCPConn) { forEver(c, "", "HTTP/1.1 100 Continue\r\n\r\n") },
+	"endless body":     func(c *net.TCPConn) { forEver(c, ok+"\r\n", "# a line\n") },
+	"endless chunks":   func(c *net.TCPConn) { forEver(c, chunked, "10000\r\n"+strings.Repeat("x", 1<<16)+"\r\n") },
+	"tiny chunks":      func(c *net.TCPConn) { forEver(c, chunked, "1\r\nx\r\n") },
+	"endless size":     func(c *net.TCPConn) { forEver(c, chunked, "0") },
+	"endless trailer":  func(c *net.TCPConn) { forEver(c, chunked+"0\r\n", "x: y\r\n") },
+	"too long":         func(c *net.TCPConn) { fmt.Fprint(c, ok, "Content-Length: 999999999\r\n\r\n") },
+	"another protocol": func(c *net.TCPConn) { forEver(c, "", "\x16\x03\x01\x00\r\n\r\n") },
+}
+
+const (
+	ok      = "HTTP/1.1 200 OK\r\n"
+	chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
+)
+
+// forEver writes first and then more, again and again.
+func forEver(c net.Conn, first, more string) {
+	more = strings.Repeat(more, 1+1<<14/len(more))
+	for _, err := io.WriteString(c, first); err == nil; {
+		_, err = io.WriteString(c, more)
+	}
+}
+
+// Whatever a peer sends, there is an error in the end, in bounded memory; the
+// next answer is understood, and no descriptor is left.
+func TestSurvivesHostilePeers(t *testing.T) {
+	for name, worst := range hostile {
+		t.Run(name, func(t *testing.T) {
+			before := descriptors(t)
+			address := accepting(t, func(n int, c net.Conn) {
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+					return
+				}
+				if n == 0 {
+					worst(c.(*net.TCPConn))
+				} else {
+					fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage")
+				}
+			})
+			f := newHTTPFetcher(address)
+			if page, err := get(f, "/"); err == nil || err == errTimeout {
+				t.Errorf("%.60q, %v", page, err)
+			}
+			if len(f.in) > maxAnswer {
+				t.Errorf("%d bytes of memory", len(f.in))
+			}
+			if page, err := get(f, "/"); page != "page" || err != nil {
+				t.Errorf("the next answer: %q, %v", page, err)
+			}
+			if len(f.in) > keptRoom {
+				t.Errorf("%d bytes of memory are kept", len(f.in))
+			}
+			f.close()
+			until(t, "all to be closed", func() bool { return descriptors(t) <= before+1 }) // the listener's
+		})
+	}
+}
+
+// descriptors is how many this process has open.
+func descriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(list)
+}
+
+// An engine may be named by a name or by an address of either family.
+func TestFetchesByAnyAddress(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "localhost", "::1"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Log("not here:", err)
+			continue
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) })}
+		go server.Serve(l)
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		address := net.JoinHostPort(host, port)
+		f := newHTTPFetcher(net.JoinHostPort(host, "1"))
+		if page, err := get(f, ":"+port+"/metrics"); page != address || err != nil {
+			t.Errorf("%s: %q, %v", address, page, err)
+		}
+		f.close()
+		server.Close()
+	}
+}
+
+// A connection that is never made holds up nothing, and can be given up.
+func TestGivesUpAConnectionThatIsNeverMade(t *testing.T) {
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(socket)
+	if err := errors.Join(syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(socket, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprint("127.0.0.1:", name.(*syscall.SockaddrInet4).Port)
+	var waiting []net.Conn
+	for { // until the queue of those to be accepted is full
+		c, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
+		if err != nil {
+			break
+		}
+		waiting = append(waiting, c)
+	}
+	before := descriptors(t)
+	f := newHTTPFetcher(address)
+	for range 20 {
+		if err := f.ask("/"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.answer(); err != errPending {
+			t.Fatal(err)
+		}
+		f.close()
+	}
+	if n := descriptors(t); n > before {
+		t.Errorf("%d descriptors are left", n-before)
+	}
+	for _, c := range waiting {
+		c.Close()
+	}
+}
+
+// The connection to a replica ends with its membership.
+func TestLeavesNoConnectionBehind(t *testing.T) {
+	var open atomic.Int32
+	var all sync.WaitGroup
+	defer all.Wait()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Add(1)
+			all.Go(func() {
+				defer open.Add(-1)
+				defer c.Close()
+				for r := bufio.NewReader(c); ; {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+					fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nvllm:num_requests_running 2")
+				}
+			})
+		}
+	})
+	d, w := listen(t, []string{l.Addr().String()}, PoolOptions{})
+	replicas := func(list ...decider.ReplicaConfig) {
+		d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: list}}})
+	}
+	for range 2 {
+		until(t, "a connection", func() bool { return open.Load() == 1 })
+		replicas()
+		until(t, "no connection", func() bool { return open.Load() == 0 && len(w.Status()) == 0 })
+		replicas(decider.ReplicaConfig{Name: "r0", Address: l.Addr().String()})
+	}
+	w.Configure(nil)
+	until(t, "no connection", func() bool { return open.Load() == 0 && len(w.Status()) == 0 })
 }
