@@ -3,6 +3,8 @@ package nginx
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,4 +117,58 @@ func TestHeldPanics(t *testing.T) {
 	if n := a.panics.Get(); n != 1 {
 		t.Errorf("%d panics", n)
 	}
+}
+
+// A client that leaves while its request is held costs its connection alone, and
+// what it sent after its question is not answered.
+func TestHeldAndGone(t *testing.T) {
+	a := waiting(t)
+	a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 1))
+	question := func(id int) string {
+		return fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nX-Pointsman-Id: %032x\r\nContent-Length: %d\r\n\r\n%s", id, len(chat), chat)
+	}
+	gone, err := a.l.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(gone, question(2))
+	a.queued(t, 1)
+	gone.Close()
+	stays, err := a.l.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stays.Close()
+	fmt.Fprint(stays, question(3), question(4))
+	a.queued(t, 2)
+	a.d.Drain()
+	b, err := io.ReadAll(stays)
+	if n := strings.Count(string(b), "HTTP/1.1 200"); n != 1 || err != nil {
+		t.Errorf("%d answers, %v: %s", n, err, b)
+	}
+	a.client.CloseIdleConnections()
+	for end := time.Now().Add(10 * time.Second); a.open.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are open", a.open.Load())
+		}
+	}
+	if got := a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 5)); got.where == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An agent that may wait no longer ends although answers are held.
+func TestHeldBeyondTheEnd(t *testing.T) {
+	a := waiting(t)
+	a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 1))
+	var asked sync.WaitGroup
+	asked.Go(func() { a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 2)) })
+	a.queued(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Shutdown(ctx); err != context.Canceled {
+		t.Error(err)
+	}
+	a.d.Drain()
+	asked.Wait()
 }
