@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,17 +18,19 @@ type Wanted struct {
 	Version templates.Version
 	Bufsize int           // tune.bufsize, bytes
 	Pools   []string      // the backends that requests should reach
-	Socket  bool          // the agent listens on a unix socket
+	Own     []string      // of these, those whose servers are in the user's configuration
+	Socket  string        // path of the unix socket that the agent listens on; empty = none
+	Inside  []string      // paths that it listens on besides, such as one in a chroot
 	Queue   time.Duration // the longest that an admission lets requests wait in HAProxy's queues
 }
 
 // Advise reads a user's haproxy.cfg and tells in words what pointsman needs
 // and does not find there. An empty answer means that nothing is missing.
 func Advise(config []byte, w Wanted) []string {
-	f := findings{sections: map[string]bool{}}
+	f := findings{backends: map[string]*ownBackend{}}
 	lines := bufio.NewScanner(bytes.NewReader(config))
 	lines.Buffer(make([]byte, 0, 4096), 1<<20)
-	section := ""
+	section, name := "", ""
 	for lines.Scan() {
 		words := strings.Fields(stripComment(lines.Text()))
 		if len(words) == 0 {
@@ -34,19 +38,25 @@ func Advise(config []byte, w Wanted) []string {
 		}
 		switch words[0] {
 		case "global", "defaults", "frontend", "backend", "listen", "ring", "log-profile", "peers", "resolvers", "userlist", "cache", "program", "http-errors", "mailers", "fcgi-app":
-			section = words[0]
-			f.sections[strings.Join(words[:min(2, len(words))], " ")] = true
+			section, name = words[0], ""
+			if len(words) > 1 {
+				name = words[1]
+			}
 			continue
 		}
 		f.look(section, words)
+		if section == "backend" || section == "listen" {
+			f.lookAtBackend(name, words)
+		}
 	}
 	return f.advice(w)
 }
 
 // findings are what the configuration has of what is wanted.
 type findings struct {
-	sections     map[string]bool // by "frontend name"
+	backends     map[string]*ownBackend
 	abortonclose bool
+	closes       bool // of all backends, by the defaults
 	ring         bool
 	profile      bool
 	bufsize      int
@@ -54,6 +64,26 @@ type findings struct {
 	spoe         bool
 	chroot       string
 	queue        time.Duration // the shortest timeout queue; 0 = none
+}
+
+// ownBackend is what a backend of the user's has of what is pasted into it.
+type ownBackend struct {
+	follows bool // the decision names the server
+	closes  bool // each request has a connection of its own
+}
+
+func (f *findings) lookAtBackend(name string, words []string) {
+	b := f.backends[name]
+	if b == nil {
+		b = &ownBackend{}
+		f.backends[name] = b
+	}
+	switch line := strings.Join(words, " "); {
+	case words[0] == "use-server" && strings.Contains(line, "txn.pm.server"):
+		b.follows = true
+	case line == "option http-server-close" || line == "option httpclose":
+		b.closes = true
+	}
 }
 
 func (f *findings) look(section string, words []string) {
@@ -65,6 +95,8 @@ func (f *findings) look(section string, words []string) {
 		f.bufsize, _ = strconv.Atoi(words[1])
 	case section == "defaults" && line == "option abortonclose":
 		f.abortonclose = true
+	case section == "defaults" && (line == "option http-server-close" || line == "option httpclose"):
+		f.closes = true
 	case words[0] == "timeout" && len(words) > 2 && words[1] == "queue":
 		if d := duration(words[2]); d > 0 && (f.queue == 0 || d < f.queue) {
 			f.queue = d
@@ -103,8 +135,18 @@ func (f *findings) advice(w Wanted) (out []string) {
 	if f.queue > 0 && f.queue < w.Queue {
 		say("timeout queue is %v, shorter than the %v that requests may wait by the admission's ttl", f.queue, w.Queue)
 	}
-	if w.Socket && f.chroot != "" {
-		say("global: chroot %s hides the agent's unix socket, unless the agent listens on one inside it", f.chroot)
+	for _, name := range w.Own {
+		switch b := f.backends[name]; {
+		case b == nil:
+			say("no backend %s: the pool has no replicas listed, so its servers should stand there", name)
+		case !b.follows:
+			say("backend %s: no use-server with txn.pm.server: decisions are not followed", name)
+		case !b.closes && !f.closes:
+			say("backend %s: no \"option http-server-close\": when a replica dies, some clients are left without an answer and without a log line", name)
+		}
+	}
+	if inside := path.Join(f.chroot, w.Socket); f.chroot != "" && w.Socket != "" && !slices.Contains(w.Inside, inside) {
+		say("global: chroot %s hides the agent's unix socket: have it listen on %s too, as pointsman-spoe.socket does in Debian's, or on 127.0.0.1", f.chroot, inside)
 	}
 	return out
 }

@@ -26,7 +26,11 @@ func (c *checkCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: ok, %d pools\n", c.Config, len(conf.Pools))
+	if n := len(conf.Pools); n == 1 {
+		fmt.Printf("%s: ok, 1 pool\n", c.Config)
+	} else {
+		fmt.Printf("%s: ok, %d pools\n", c.Config, n)
+	}
 	for _, w := range conf.Warnings() {
 		fmt.Println("warning:", w.Error())
 	}
@@ -81,6 +85,9 @@ func checkRendered(o templates.HAProxy, folder, binary string) error {
 		return nil
 	}
 	if err := haproxyChecks(binary, filepath.Join(folder, templates.ConfigFile)); err != nil {
+		if here, e := haproxyVersion(""); e == nil && !here.AtLeast(o.Version.Major, o.Version.Minor) {
+			return fmt.Errorf("what is rendered for HAProxy %s is refused by the %s that is installed here: check it where %[1]s is, or give that version", o.Version, here)
+		}
 		return fmt.Errorf("the rendered configuration: %w", err)
 	}
 	fmt.Printf("haproxy %s: accepts the rendered configuration\n", o.Version)
@@ -94,9 +101,15 @@ func (c *checkCmd) checkAttached(conf *config.Config, o templates.HAProxy, folde
 	if err != nil {
 		return err
 	}
-	w := haproxy.Wanted{Version: o.Version, Bufsize: o.Bufsize, Socket: strings.HasPrefix(conf.Listen.SPOE, "unix:")}
+	w := haproxy.Wanted{Version: o.Version, Bufsize: o.Bufsize, Inside: listens(spoeUnit)}
+	if path, ok := strings.CutPrefix(conf.Listen.SPOE, "unix://"); ok {
+		w.Socket = path
+	}
 	for _, p := range o.Pools {
 		w.Pools = append(w.Pools, p.Name)
+		if len(p.Replicas) == 0 {
+			w.Own = append(w.Own, p.Name)
+		}
 		w.Queue = max(w.Queue, p.QueueTimeout)
 	}
 	advice := haproxy.Advise(text, w)
@@ -125,6 +138,24 @@ func (c *checkCmd) checkAttached(conf *config.Config, o templates.HAProxy, folde
 		return errors.New("something is missing: `pointsman render haproxy --attach` prints the lines")
 	}
 	return nil
+}
+
+// spoeUnit is the installed unit of the sockets that systemd opens for the agent.
+const spoeUnit = "/etc/systemd/system/pointsman-spoe.socket"
+
+// listens are the paths that a systemd socket unit listens on; none where it is
+// not installed.
+func listens(unit string) (paths []string) {
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "ListenStream=/"); ok {
+			paths = append(paths, "/"+path)
+		}
+	}
+	return paths
 }
 
 // haproxyChecks runs haproxy -c on files, in their order.

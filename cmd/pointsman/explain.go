@@ -146,13 +146,21 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 		for _, name := range terms {
 			cell := ""
 			if v, ok := c.Terms[name]; ok {
-				cell = fmt.Sprintf("%.4g", v)
+				cell = figure(v)
 			}
 			row = append(row, cell)
 		}
 		fmt.Fprintln(t, strings.Join(append(row, c.Excluded, c.Saturated), "\t"))
 	}
 	t.Flush()
+}
+
+// figure is a number with four digits, or all of those before the point.
+func figure(v float64) string {
+	if v >= 1000 || v <= -1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
 }
 
 // rankOrder sorts the chosen ones first, the excluded ones last.

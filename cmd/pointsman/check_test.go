@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"pointsman/templates"
+)
+
+// The unit that is installed listens inside Debian's chroot, and check knows.
+func TestUnitListens(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range templates.Systemd() {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"/run/pointsman/spoe.sock", "/var/lib/haproxy/run/pointsman/spoe.sock"}
+	if got := listens(filepath.Join(dir, filepath.Base(spoeUnit))); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := listens(filepath.Join(dir, "absent")); got != nil {
+		t.Errorf("a unit that is not there listens on %q", got)
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.00117729: "0.001177", 11.0015: "11", 999.96: "1000", 10000: "10000", -123456.7: "-123457"} {
+		if got := figure(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+}
