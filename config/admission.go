@@ -2,10 +2,12 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -168,6 +170,16 @@ func (v *validator) admission(p *Pool) {
 	if a.Wait == "proxy" && !p.Limited() {
 		v.refuse(path+".wait", "nothing ever waits in the proxy while replicas take any number of requests; want max_requests, or wait: agent")
 	}
+	for key, h := range map[string]string{"band_header": a.BandHeader, "deadline_header": a.DeadlineHeader} {
+		if h != "" && !isHeader(h) {
+			v.refuse(path+"."+key, "%s is no header name; want one as x-session-id", quote(h))
+		}
+	}
+	for i, t := range a.Tenants {
+		if !isHeader(t) {
+			v.refuse(fmt.Sprintf("%s.tenants[%d]", path, i), "%s is no header name; want user, api_key, session or one as x-session-id", quote(t))
+		}
+	}
 	if len(a.TenantWeights) > 0 && len(a.Tenants) == 0 {
 		v.refuse(path+".tenant_weights", "nothing tells tenants apart; want tenants")
 	}
@@ -205,7 +217,16 @@ func (v *validator) admission(p *Pool) {
 					others = append(others, label(o.Name))
 				}
 			}
-			v.refuse(at+".spill", "%s", unknown("pool ", b.Spill, others))
+			if len(others) == 0 {
+				v.refuse(at+".spill", "there is no other pool to take what is too much")
+			} else {
+				v.refuse(at+".spill", "%s", unknown("pool ", b.Spill, others))
+			}
+		}
+		for i, prefix := range b.Paths {
+			if !strings.HasPrefix(prefix, "/") {
+				v.refuse(fmt.Sprintf("%s.paths[%d]", at, i), "%s begins no path; want a prefix as /v1/embeddings", quote(prefix))
+			}
 		}
 		if len(b.Tenants) > 0 && len(a.Tenants) == 0 {
 			v.refuse(at+".tenants", "nothing tells tenants apart; want tenants beside bands")

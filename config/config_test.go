@@ -294,6 +294,18 @@ pools:
 	}
 }
 
+// The only pool needs no models: it takes them all, unless others are named.
+func TestOnlyPoolTakesAll(t *testing.T) {
+	const pool = "pools: {a: {replicas: {r: {address: 'h:1'}}}}\n"
+	if w := parse(t, pool).Warnings(); len(w) != 0 {
+		t.Errorf("got %v", w)
+	}
+	const others = "pools: {a: {replicas: {r: {address: 'h:1'}}}, b: {models: [m], replicas: {r: {address: 'h:2'}}}}\n"
+	if w := parse(t, others).Warnings(); len(w) != 1 {
+		t.Errorf("got %v, want one about a", w)
+	}
+}
+
 // The packaged file parses as it is and with every commented key switched on,
 // and it shows every key there is.
 func TestPackagedFile(t *testing.T) {

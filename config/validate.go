@@ -237,8 +237,12 @@ func (v *validator) pool(p *Pool) {
 
 func (v *validator) events(path string, e *KVEvents) {
 	within(v, path+".ranks", e.Ranks, 1, 256)
-	within(v, path+".port", e.Port, 0, 65535-e.Ranks+1)
-	within(v, path+".replay", e.Replay, 0, 65535-e.Ranks+1)
+	ranks := max(e.Ranks, 1)
+	within(v, path+".port", e.Port, 0, 65535-ranks+1)
+	within(v, path+".replay", e.Replay, 0, 65535-ranks+1)
+	if e.Port > 0 && e.Replay > 0 && max(e.Port, e.Replay)-min(e.Port, e.Replay) < ranks {
+		v.refuse(path+".replay", "%d meets the ports of the events: want it %d or more away from %d", e.Replay, ranks, e.Port)
+	}
 	if e.Bind == "" {
 		return
 	}

@@ -33,7 +33,8 @@ func (c *Config) Warnings() []Error {
 		}
 	}
 	for _, p := range c.Ordered() {
-		if len(p.Models)+len(p.LoRA) == 0 && !routed[p.Name] {
+		takesAll := len(c.Pools) == 1 && len(c.Models) == 0
+		if len(p.Models)+len(p.LoRA) == 0 && !routed[p.Name] && !takesAll {
 			warn(in("pools", p.Name), "no model leads here: only requests that the proxy itself assigns to this pool reach it")
 		}
 	}
