@@ -2,7 +2,9 @@
 // workload of another kind than the recorded traces, so that a policy is not
 // judged by one of them alone.
 //
-//	go run ./bench/workloads chats|agents|documents > trace.jsonl
+//	go run ./bench/workloads chats|agents|documents [seed] > trace.jsonl
+//
+// The seed is 1 unless given; the same one makes the same trace.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -49,12 +52,19 @@ var kinds = map[string]kind{
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) != 2 || kinds[os.Args[1]].prompts == 0 {
-		log.Fatal("want one of: chats, agents, documents")
+	if len(os.Args) < 2 || len(os.Args) > 3 || kinds[os.Args[1]].prompts == 0 {
+		log.Fatal("want one of: chats, agents, documents; and perhaps a seed")
+	}
+	seed := uint64(1)
+	if len(os.Args) == 3 {
+		var err error
+		if seed, err = strconv.ParseUint(os.Args[2], 10, 64); err != nil {
+			log.Fatalf("seed: %q, want a whole number from 0 on", os.Args[2])
+		}
 	}
 	out := bufio.NewWriter(os.Stdout)
 	enc := json.NewEncoder(out)
-	for _, l := range newMaker(kinds[os.Args[1]]).trace() {
+	for _, l := range newMaker(kinds[os.Args[1]], seed).trace() {
 		if err := enc.Encode(l); err != nil {
 			log.Fatal(err)
 		}
@@ -72,8 +82,8 @@ type maker struct {
 	documents [][]int
 }
 
-func newMaker(k kind) *maker {
-	m := &maker{kind: k, chance: rand.New(rand.NewPCG(1, 2))}
+func newMaker(k kind, seed uint64) *maker {
+	m := &maker{kind: k, chance: rand.New(rand.NewPCG(seed, 2))}
 	for range k.prompts {
 		m.system = append(m.system, m.blocks(m.between(k.promptMin, k.promptUp)))
 	}
