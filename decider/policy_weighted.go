@@ -34,10 +34,17 @@ type weightedScorer struct {
 type WeightedOptions struct {
 	// Scorers are the weights by the names of ScorerNames; 0 and above.
 	Scorers map[string]float64 `yaml:"scorers"`
+	// LRUCapacityPerServer is how much approximate_prefix remembers of a
+	// replica, named as in llm-d: in blocks of 64 tokens.
+	LRUCapacityPerServer int `yaml:"lru_capacity_per_server"`
 }
 
-// WeightedDefaults are the weights of llm-d's guides.
-var WeightedDefaults = WeightedOptions{Scorers: map[string]float64{"prefix": 3, "queue": 2, "kv_usage": 2}}
+// WeightedDefaults are the weights of llm-d's guides and its capacity, but with
+// the prefix scorer that knows more.
+var WeightedDefaults = WeightedOptions{
+	Scorers:              map[string]float64{"prefix": 3, "queue": 2, "kv_usage": 2},
+	LRUCapacityPerServer: llmdCapacity,
+}
 
 // NewWeighted returns a Weighted, or an error that names the option at fault.
 func NewWeighted(o WeightedOptions) (*Weighted, error) {
@@ -50,6 +57,9 @@ func NewWeighted(o WeightedOptions) (*Weighted, error) {
 			return nil, fmt.Errorf("scorers: %s has the weight %v; want 0 or more", name, weight)
 		}
 	}
+	if n := o.LRUCapacityPerServer; n < 1 || n > maxLLMDCapacity {
+		return nil, fmt.Errorf("lru_capacity_per_server: want 1 to %d blocks of %d tokens, not %d", maxLLMDCapacity, llmdBlockTokens, n)
+	}
 	for _, name := range ScorerNames() { // in an order of their own, not the map's
 		weight := o.Scorers[name]
 		if weight == 0 {
@@ -57,6 +67,9 @@ func NewWeighted(o WeightedOptions) (*Weighted, error) {
 		}
 		s := weightedScorer{Scorer: newScorer(name), weight: weight}
 		s.observer, _ = s.Scorer.(Observer)
+		if a, ok := s.Scorer.(*ApproximatePrefixScorer); ok {
+			a.tokens = o.LRUCapacityPerServer * llmdBlockTokens
+		}
 		if u, ok := s.Scorer.(PrefixUser); ok {
 			p.prefix = p.prefix || u.UsesPrefix()
 		}

@@ -10,7 +10,7 @@ import (
 
 func weighted(t testing.TB, scorers map[string]float64) *Weighted {
 	t.Helper()
-	p, err := NewWeighted(WeightedOptions{scorers})
+	p, err := NewWeighted(WeightedOptions{scorers, WeightedDefaults.LRUCapacityPerServer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,17 +90,23 @@ func TestWeightedSettlesScorersThatObserve(t *testing.T) {
 
 func TestWeightedOptionsAreChecked(t *testing.T) {
 	for want, scorers := range map[string]map[string]float64{
-		`scorers: unknown "prefxi"; want prefix, queue, `:    {"prefxi": 1},
-		`scorers: queue has the weight -1; want 0 or more`:   {"queue": -1},
-		`scorers: queue has the weight +Inf; want 0 or more`: {"queue": math.Inf(1)},
-		`scorers: want at least one with a weight above 0`:   {"queue": 0},
-		`scorers: want at least one with a weight above 0 `:  {},
-		`scorers: lora has the weight NaN; want 0 or more`:   {"lora": math.NaN(), "queue": 1},
-		"scorers: unknown \"a\\nb\"; want prefix, queue, ":   {"a\nb": 1},
+		`scorers: unknown "prefxi"; want prefix, approximate_prefix, queue, `:  {"prefxi": 1},
+		`scorers: queue has the weight -1; want 0 or more`:                     {"queue": -1},
+		`scorers: queue has the weight +Inf; want 0 or more`:                   {"queue": math.Inf(1)},
+		`scorers: want at least one with a weight above 0`:                     {"queue": 0},
+		`scorers: want at least one with a weight above 0 `:                    {},
+		`scorers: lora has the weight NaN; want 0 or more`:                     {"lora": math.NaN(), "queue": 1},
+		"scorers: unknown \"a\\nb\"; want prefix, approximate_prefix, queue, ": {"a\nb": 1},
 	} {
-		_, err := NewWeighted(WeightedOptions{scorers})
+		_, err := NewWeighted(WeightedOptions{scorers, WeightedDefaults.LRUCapacityPerServer})
 		if err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%v: %v, want %s", scorers, err, want)
+		}
+	}
+	for _, n := range []int{-1, 0, 262_145} {
+		_, err := NewWeighted(WeightedOptions{WeightedDefaults.Scorers, n})
+		if want := fmt.Sprintf("lru_capacity_per_server: want 1 to 262144 blocks of 64 tokens, not %d", n); err == nil || err.Error() != want {
+			t.Errorf("%d: %v, want %s", n, err, want)
 		}
 	}
 	for uses, scorers := range map[bool]map[string]float64{true: {"prefix": 1, "queue": 1}, false: {"prefix": 0, "queue": 1}} {

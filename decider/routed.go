@@ -24,6 +24,20 @@ func (p *routed) Members(replicas []*Replica) {
 	p.members(replicas, func(*Replica) int { return p.capacity })
 }
 
+// resize makes n blocks the capacity. What does not fit any more is forgotten.
+func (p *routed) resize(n int) {
+	if n == p.capacity {
+		return
+	}
+	p.capacity = n
+	for _, m := range p.images {
+		if m != nil {
+			m.capacity = n
+			m.evict()
+		}
+	}
+}
+
 // look finds out how much of the request's prompt each replica was sent.
 func (p *routed) look(r *Request) { p.depth, _ = p.match(r.Blocks, p.depth) }
 

@@ -18,6 +18,7 @@ var scorers = []struct {
 	make func() Scorer
 }{
 	{"prefix", func() Scorer { return PrefixScorer{} }},
+	{"approximate_prefix", func() Scorer { return newApproximatePrefixScorer() }},
 	{"queue", func() Scorer { return QueueScorer{} }},
 	{"queue_tokens", func() Scorer { return QueueTokensScorer{} }},
 	{"running", func() Scorer { return RunningScorer{} }},
