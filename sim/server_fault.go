@@ -21,12 +21,13 @@ type fault struct {
 
 // standingFault is a fault for a whole replica, set by POST /fake/fail with
 // {"status", "delay", "die_after", "hang", "path", "count", "for"}, each
-// optional: requests whose path begins with path, by default "/v1/", fail until
-// count of them have, or until the duration "for" is over. POST /fake/reset
-// ends it.
+// optional: requests whose path begins with path, by default POST requests
+// below "/v1/", fail until count of them have, or until the duration "for" is
+// over. POST /fake/reset ends it.
 type standingFault struct {
 	fault
 	path  string
+	post  bool      // only POST requests
 	left  int       // requests; -1 no bound
 	until time.Time // zero no bound
 }
@@ -46,7 +47,7 @@ func (s *Server) setFault(x *exchange) {
 		x.fail(badRequest("%v", err))
 		return
 	}
-	f := &standingFault{fault: fault{status: in.Status, dieAfter: -1, hang: in.Hang}, path: "/v1/", left: -1}
+	f := &standingFault{fault: fault{status: in.Status, dieAfter: -1, hang: in.Hang}, path: "/v1/", post: in.Path == nil, left: -1}
 	if in.DieAfter != nil {
 		f.dieAfter = *in.DieAfter
 	}
@@ -100,7 +101,7 @@ func (s *Server) applyFault(x *exchange) bool {
 		return false
 	}
 	if f == nil {
-		f = s.standing(x.r.URL.Path)
+		f = s.standing(x.r)
 	}
 	if f == nil {
 		x.fault.dieAfter = -1
@@ -144,11 +145,11 @@ func (s *Server) pause(x *exchange, d time.Duration) {
 
 // standing returns the replica's fault if it applies to a request, and counts
 // the request.
-func (s *Server) standing(path string) *fault {
+func (s *Server) standing(r *http.Request) *fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.fault
-	if f == nil || !strings.HasPrefix(path, f.path) {
+	if f == nil || !strings.HasPrefix(r.URL.Path, f.path) || f.post && r.Method != http.MethodPost {
 		return nil
 	}
 	if f.left == 0 || !f.until.IsZero() && time.Now().After(f.until) {

@@ -628,6 +628,10 @@ func TestStandingFaults(t *testing.T) {
 		resp, _ := r.do("GET", path, "")
 		return resp.StatusCode
 	}
+	ask := func() int {
+		resp, _ := r.do("POST", "/v1/completions", `{"model":"m","prompt":"a","max_tokens":1}`)
+		return resp.StatusCode
+	}
 	fail := func(body string) {
 		t.Helper()
 		if code, out := r.post("/fake/fail", body); code != 200 {
@@ -635,7 +639,7 @@ func TestStandingFaults(t *testing.T) {
 		}
 	}
 	fail(`{"status":500,"count":2}`)
-	if got := []int{status("/v1/models"), status("/health"), status("/v1/models"), status("/v1/models")}; !slices.Equal(got, []int{500, 200, 500, 200}) {
+	if got := []int{ask(), status("/health"), status("/v1/models"), ask(), ask()}; !slices.Equal(got, []int{500, 200, 200, 500, 200}) {
 		t.Errorf("two failures: %v", got)
 	}
 	fail(`{"status":503,"path":"/","delay":"1ms"}`)
@@ -650,7 +654,7 @@ func TestStandingFaults(t *testing.T) {
 		t.Errorf("after reset: %d", got)
 	}
 	fail(`{"status":500,"for":"5ms"}`)
-	r.eventually("over", func() bool { return status("/v1/models") == 200 })
+	r.eventually("over", func() bool { return ask() == 200 })
 	r.client.Transport.(*http.Transport).DisableKeepAlives = true
 	fail(`{"die_after":0,"path":"/health"}`)
 	if _, err := r.send(t.Context(), "GET", "/health", ""); err == nil {
