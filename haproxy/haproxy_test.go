@@ -113,6 +113,7 @@ func FuzzFeedFraming(f *testing.F) {
 
 func FuzzStat(f *testing.F) {
 	f.Add([]byte(stat))
+	f.Add([]byte("# pxname,svname,,scur,status,weight,addr\n,,,,,"))
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b)) })
 }
 

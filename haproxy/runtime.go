@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,11 +134,12 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			return nil, fmt.Errorf("show stat has no column %s", want)
 		}
 	}
+	last := slices.Max(at[:])
 	states := map[string][]decider.ReplicaState{}
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ",")
-		if len(fields) < len(names)-1 {
-			continue // the empty line at the end
+		if len(fields) < len(names)-1 || len(fields) <= last {
+			continue // the empty line at the end, or what is none of HAProxy's
 		}
 		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
 		if server == "BACKEND" { // the sum of its servers, and there without any
