@@ -47,6 +47,7 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 		}
 		check := func() {
 			n, uncached, work, waits := map[*Replica]int{}, map[*Replica]int{}, map[*Replica]float64{}, map[*Replica]map[uint64]int{}
+			loose, pinned := map[*Replica]int{}, map[*Replica]map[uint64]bool{}
 			for _, i := range p.reservations.byID {
 				v := &p.reservations.slots[i]
 				if v.work.queued {
@@ -55,10 +56,16 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 					work[v.replica] += v.work.tokens
 				}
 				if waits[v.replica] == nil {
-					waits[v.replica] = map[uint64]int{}
+					waits[v.replica], pinned[v.replica] = map[uint64]int{}, map[uint64]bool{}
 				}
 				for _, b := range v.request.Blocks {
 					waits[v.replica][b]++
+					if v.pinned {
+						pinned[v.replica][b] = true
+					}
+				}
+				if v.pinned {
+					loose[v.replica] += v.loose
 				}
 			}
 			for _, r := range p.replicas {
@@ -74,8 +81,9 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 				if walked != q.n && q.n > 0 {
 					t.Fatalf("%s: %d linked of %d queued", r.name, walked, q.n)
 				}
-				if m := p.image(r); m.used != len(waits[r]) {
-					t.Fatalf("%s: %d blocks in use, its reservations say %d", r.name, m.used, len(waits[r]))
+				if m := p.image(r); m.used != len(waits[r]) || m.running != len(pinned[r]) || m.loose != loose[r] {
+					t.Fatalf("%s: %d blocks in use, %d running and %d loose, its reservations say %d, %d and %d",
+						r.name, m.used, m.running, m.loose, len(waits[r]), len(pinned[r]), loose[r])
 				}
 			}
 		}
@@ -106,9 +114,14 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 			"discovered": func(t *rapid.T) {
 				var s []ReplicaState
 				for i := range rapid.IntRange(0, 5).Draw(t, "n") {
-					s = append(s, ReplicaState{Name: fmt.Sprintf("r%d", i), Up: rapid.Bool().Draw(t, "up"), Weight: 1})
+					s = append(s, ReplicaState{Name: fmt.Sprintf("r%d", i), Up: rapid.Bool().Draw(t, "up"), Idle: rapid.Bool().Draw(t, "idle"), Weight: 1})
 				}
 				p.Discovered(s)
+			},
+			"failed":    func(t *rapid.T) { p.Failed(anyID(), string(server()), Died) },
+			"restarted": func(t *rapid.T) { p.Restarted(string(server())) },
+			"size": func(t *rapid.T) {
+				p.Signal(string(server()), Signals{CacheTokens: rapid.IntRange(0, 8).Draw(t, "tokens") * testBlock, At: clock.now})
 			},
 			"time": func(t *rapid.T) {
 				clock.now += time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond
