@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -27,9 +28,6 @@ type Agent struct {
 	// deciding, and with as much of its body as was read. When it reports false,
 	// d answers the request. It is set before Serve.
 	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
-	// MostHeld is how many answers are held at the same time at most: so many
-	// connections are taken besides the usual. It is set before Serve.
-	MostHeld int
 
 	decider *decider.Decider
 	servers *Servers
@@ -59,6 +57,9 @@ type Options struct {
 	// RetrySent allows a second replica for a request that the first one may
 	// have begun.
 	RetrySent bool
+	// MostHeld is how many answers are held at the same time at most: so many
+	// connections are taken besides the usual.
+	MostHeld int
 	// Tell names the pools whose clients are told their band and how long they
 	// were held.
 	Tell map[string]bool
@@ -109,6 +110,7 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		ReadTimeout:                  10 * time.Second,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  5 * time.Minute,
+		Concurrency:                  math.MaxInt32, // bounded guards it
 		NoDefaultServerHeader:        true,
 		NoDefaultDate:                true,
 		NoDefaultContentType:         true,
@@ -121,11 +123,7 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 func (a *Agent) Set(o Options) { a.options.Store(&o) }
 
 // Serve answers on l until Shutdown.
-func (a *Agent) Serve(l net.Listener) error {
-	most := maxConns + a.MostHeld
-	a.http.Concurrency = most + 1 // bounded guards it
-	return a.http.Serve(&bounded{l, a, int64(most)})
-}
+func (a *Agent) Serve(l net.Listener) error { return a.http.Serve(&bounded{l, a}) }
 
 // Shutdown stops accepting and waits for the answers under way.
 func (a *Agent) Shutdown(ctx context.Context) error {

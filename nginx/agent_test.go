@@ -304,6 +304,15 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes were answered", n)
 	}
 	c.Close()
+	a.Set(Options{MostHeld: 1, Head: 1 << 20})
+	if c, err = a.l.Dial(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a connection for an answer that may be held: %v", err)
+	}
+	c.Close()
 	a.open.Add(-maxConns)
 	if got := a.post(t, chat); got.where == "" || a.refused.Get() != 1 {
 		t.Errorf("%+v, %d refused", got, a.refused.Get())

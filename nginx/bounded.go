@@ -6,12 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// bounded is a listener that closes connections beyond most at once: an
-// answer of 503 in their place would reach the client.
+// bounded is a listener that closes connections beyond maxConns, and what may be
+// held besides, at once: an answer of 503 in their place would reach the client.
 type bounded struct {
 	net.Listener
 	agent *Agent
-	most  int64
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -20,7 +19,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.agent.open.Add(1) <= b.most {
+		if b.agent.open.Add(1) <= maxConns+int64(b.agent.options.Load().MostHeld) {
 			return &counted{Conn: c, agent: b.agent}, nil
 		}
 		b.agent.open.Add(-1)

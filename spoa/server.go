@@ -29,7 +29,8 @@ var ErrServerClosed = errors.New("spoa: server closed")
 // is answered without variables.
 type Handler func(m *Message, w *Reply)
 
-// Server is a SPOE agent. Its fields must not change after the first Serve.
+// Server is a SPOE agent. Its fields must not change after the first Serve,
+// MaxConns by SetMaxConns excepted.
 type Server struct {
 	Handler      Handler       // required
 	MaxFrame     int           // bytes of a frame at most, at least 256; larger ones are negotiated down
@@ -114,12 +115,21 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
+// SetMaxConns sets MaxConns while connections are served. Those that are open
+// stay.
+func (s *Server) SetMaxConns(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.MaxConns = n
+}
+
 // start serves a connection on its own goroutine, or closes it if there is no
 // place for it.
 func (s *Server) start(sock net.Conn) {
 	c := newConn(s, sock)
 	s.mu.Lock()
-	full := len(s.conns) >= orDefault(s.MaxConns, DefaultMaxConns)
+	most := orDefault(s.MaxConns, DefaultMaxConns)
+	full := len(s.conns) >= most
 	ok := !full && !s.closing
 	if ok {
 		if s.conns == nil {
@@ -132,7 +142,7 @@ func (s *Server) start(sock net.Conn) {
 		sock.Close()
 		if full {
 			s.stats.refused.Add(1)
-			s.quiet.warn(s.log(), "spoa: too many connections", "max", orDefault(s.MaxConns, DefaultMaxConns))
+			s.quiet.warn(s.log(), "spoa: too many connections", "max", most)
 		}
 		return
 	}

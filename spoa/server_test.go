@@ -291,6 +291,11 @@ func TestMaxConns(t *testing.T) {
 	a.Close()
 	eventually(t, "a place is free again", func() bool { return r.Stats().Open == 1 })
 	r.connect(t, 16380)
+	r.SetMaxConns(3)
+	r.connect(t, 16380)
+	if s := r.Stats(); s.Refused != 1 || s.Open != 3 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestBackpressure holds every handler: the server stops reading, loses

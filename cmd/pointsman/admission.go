@@ -7,6 +7,7 @@ import (
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/session"
+	"pointsman/spoa"
 	"pointsman/templates"
 )
 
@@ -100,8 +101,11 @@ func longestHold(c *config.Config) (most time.Duration, err error) {
 	return most, nil
 }
 
-// mostHeld is how many answers the agent may hold at the same time. HAProxy
-// opens a connection for almost each of them.
+// maxConns is how many connections HAProxy may open: one for almost each answer
+// that is held, besides the usual.
+func maxConns(c *config.Config) int { return spoa.DefaultMaxConns + mostHeld(c) }
+
+// mostHeld is how many answers the agent may hold at the same time.
 func mostHeld(c *config.Config) (n int) {
 	for _, p := range c.Ordered() {
 		if a, err := admissionOf(c, p); err == nil && a != nil && a.Wait == "agent" {

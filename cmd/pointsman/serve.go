@@ -105,7 +105,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,
 		found: make(chan found), known: map[string]found{}, watch: watch{},
-		spoe:    &spoa.Server{MaxConns: spoa.DefaultMaxConns + mostHeld(conf), Handler: asked.Handle, Log: log},
+		spoe:    &spoa.Server{MaxConns: maxConns(conf), Handler: asked.Handle, Log: log},
 		feed:    haproxy.NewFeed(d, set, log),
 		engines: engine.NewWatch(d, set, log),
 		admin:   admin.New(d, set, version),
@@ -288,6 +288,7 @@ func (a *agent) reload() {
 	}
 	a.decider.Apply(dc)
 	a.engines.Configure(engineOptions(next))
+	a.spoe.SetMaxConns(maxConns(next))
 	a.conf = next
 	a.forgetSources(next)
 	a.look(next)

@@ -29,7 +29,6 @@ func newNginxSide(a *agent, set *metrics.Set) *nginxSide {
 		agent:   nginx.NewAgent(a.decider, s, nginxAgentOptions(a.conf), set, a.log),
 		feed:    nginx.NewFeed(a.decider, s, address, set, a.log),
 	}
-	n.agent.MostHeld = mostHeld(a.conf)
 	n.feed.Other = a.feed.Witnessed // HAProxy's datagrams come to the same port
 	return n
 }
@@ -41,7 +40,7 @@ func nginxAgentOptions(c *config.Config) nginx.Options {
 			tell[p.Name] = true
 		}
 	}
-	return nginx.Options{Head: int(c.Scan.Limit), RetrySent: c.Nginx.RetrySent, Tell: tell}
+	return nginx.Options{Head: int(c.Scan.Limit), RetrySent: c.Nginx.RetrySent, MostHeld: mostHeld(c), Tell: tell}
 }
 
 // reload applies what may change while it runs.
