@@ -31,7 +31,7 @@ func (c *checkCmd) Run() error {
 	} else {
 		fmt.Printf("%s: ok, %d pools\n", c.Config, n)
 	}
-	for _, w := range conf.Warnings() {
+	for _, w := range warnings(conf) {
 		fmt.Println("warning:", w.Error())
 	}
 	if conf.Listen.Nginx != "" || c.NginxConfig != "" {

@@ -40,7 +40,7 @@ func (c *serveCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	for _, w := range conf.Warnings() {
+	for _, w := range warnings(conf) {
 		log.Warn(w.Error())
 	}
 	sparingly()
@@ -296,7 +296,7 @@ func (a *agent) reload() {
 		a.nginx.reload(next)
 	}
 	a.log.Info("reloaded", "config", a.path, "pools", len(a.decider.Pools()))
-	for _, w := range next.Warnings() {
+	for _, w := range warnings(next) {
 		a.log.Warn(w.Error())
 	}
 }

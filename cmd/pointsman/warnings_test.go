@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pointsman/config"
+)
+
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct {
+		top, pool, replica string
+		want               []string
+	}{
+		{"", "policy: kv_aware, kv_events: {port: 5557}, ", ", kv_events: {port: 5567}", nil},
+		{"", "kv_events: {port: 5557}, ", ", kv_events: {port: 5567}", []string{
+			"f:1:30: pools[llama].kv_events: policy least_work does not go by events: they are not followed",
+			"f:1:87: pools[llama].replicas[r1].kv_events: policy least_work does not go by events: they are not followed",
+		}},
+		{"", "kv_events: {bind: '127.0.0.1:5557'}, ", "", []string{"f:1:30: pools[llama].kv_events: policy least_work does not go by events: they are not followed"}},
+		{"", "policy: {name: kv_aware, timeout: 49ms}, ", "", nil},
+		{"", "policy: {name: kv_aware, timeout: 50ms}, ", "", []string{
+			"f:1:64: pools[llama].policy.timeout: a request waits up to 50ms for its tokens, and the proxy only 50ms for the decision (haproxy.processing_timeout)"}},
+		{"", "policy: {name: kv_aware, timeout: 1s}, admission: {wait: agent}, ", "", nil},
+		{"listen: {spoe: off, nginx: '127.0.0.1:1'}\n", "policy: {name: kv_aware, timeout: 99ms}, ", "", nil},
+		{"listen: {nginx: '127.0.0.1:1'}\n", "policy: {name: kv_aware, timeout: 1s}, ", "", []string{
+			"f:2:64: pools[llama].policy.timeout: a request waits up to 1s for its tokens, and the proxy only 50ms for the decision (haproxy.processing_timeout)",
+			"f:2:64: pools[llama].policy.timeout: a request waits up to 1s for its tokens, and the proxy only 100ms for the decision (nginx.processing_timeout)"}},
+	} {
+		text := fmt.Sprintf("%spools: {llama: {models: [m], %sreplicas: {r1: {address: 'h:1'%s}}}}\n", c.top, c.pool, c.replica)
+		conf, err := config.Parse("f", []byte(text), nil, docChecks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range warnings(conf) {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%sgot  %q\nwant %q", text, got, c.want)
+		}
+	}
+}
