@@ -5,12 +5,17 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
+
+// maxPublishers bounds the connections to one address that engines publish to.
+var maxPublishers int32 = 1024 // a variable for tests
 
 // listen takes in the events of engines that connect to b by themselves. An
 // engine says in the topic who it is: its replica's name, address or host, or
 // the like between two signs @, as in "kv@10.0.0.1:8000@model".
 func (w *Watch) listen(ctx context.Context, b bound) {
+	var open atomic.Int32
 	for ctx.Err() == nil {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", b.address)
 		if err != nil {
@@ -24,7 +29,15 @@ func (w *Watch) listen(ctx context.Context, b bound) {
 			if err != nil {
 				break
 			}
-			w.running.Go(func() { w.welcome(ctx, b, conn) })
+			if open.Add(1) > maxPublishers {
+				open.Add(-1)
+				conn.Close()
+				continue
+			}
+			w.running.Go(func() {
+				defer open.Add(-1)
+				w.welcome(ctx, b, conn)
+			})
 		}
 		stop()
 		l.Close()

@@ -174,6 +174,48 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 	}
 }
 
+// Connections that say nothing are bounded, and a new one is taken in when one
+// of them ends.
+func TestPublishersAreBounded(t *testing.T) {
+	most := maxPublishers
+	t.Cleanup(func() { maxPublishers = most }) // after the Watch has ended
+	maxPublishers = 2
+	bind := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	listenTokens(t, []string{"127.0.0.1:1"}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
+	taken := func() net.Conn { // nil when it is closed at once
+		c, err := net.Dial("tcp", bind)
+		if err != nil {
+			return nil
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write(greeting())
+		if _, err := io.ReadFull(c, make([]byte, 64+27)); err != nil {
+			c.Close()
+			return nil
+		}
+		return c
+	}
+	var first net.Conn
+	until(t, "the listener", func() bool { first = taken(); return first != nil })
+	second := taken()
+	if second == nil {
+		t.Fatal("a second connection is not taken in")
+	}
+	defer second.Close()
+	if c := taken(); c != nil {
+		t.Error("a third connection is taken in")
+		c.Close()
+	}
+	first.Close()
+	until(t, "a place", func() bool {
+		c := taken()
+		if c != nil {
+			c.Close()
+		}
+		return c != nil
+	})
+}
+
 // An adapter that an engine lists is a model of its pool, whether configured or
 // not, and goes to the engines that list it.
 func TestListsTheAdaptersOfEngines(t *testing.T) {

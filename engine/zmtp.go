@@ -156,6 +156,9 @@ func (p *zmtpPeer) command(body []byte) error {
 	}
 	p.out = append(p.out[:0], zmtpCommand, byte(5+len(context)))
 	p.out = append(append(p.out, "\x04PONG"...), context...)
+	if err := p.conn.SetWriteDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
 	_, err := p.conn.Write(p.out)
 	return err
 }

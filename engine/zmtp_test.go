@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -105,6 +107,26 @@ func TestZMTPAnswersPings(t *testing.T) {
 	}
 }
 
+// A peer that asks and does not read the answers is given up.
+func TestZMTPGivesUpADeafPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		defer theirs.Close()
+		go func() {
+			io.ReadFull(theirs, make([]byte, 64+27))
+			theirs.Write(append(greeting(), "\x04\x09\x04PING\x00\x64ab"...))
+		}()
+		peer, err := newZMTPPeer(ours, "SUB", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := peer.receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q %v", f, err)
+		}
+	})
+}
+
 func TestZMTPRefuses(t *testing.T) {
 	for what, sends := range map[string][]byte{
 		"HTTP":             []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nServer: something long enough for a greeting\r\n\r\n"),
@@ -135,10 +157,11 @@ type scripted struct {
 	in io.Reader
 }
 
-func (s *scripted) Read(b []byte) (int, error)      { return s.in.Read(b) }
-func (s *scripted) Write(b []byte) (int, error)     { return len(b), nil }
-func (s *scripted) SetDeadline(time.Time) error     { return nil }
-func (s *scripted) SetReadDeadline(time.Time) error { return nil }
+func (s *scripted) Read(b []byte) (int, error)       { return s.in.Read(b) }
+func (s *scripted) Write(b []byte) (int, error)      { return len(b), nil }
+func (s *scripted) SetDeadline(time.Time) error      { return nil }
+func (s *scripted) SetReadDeadline(time.Time) error  { return nil }
+func (s *scripted) SetWriteDeadline(time.Time) error { return nil }
 
 func FuzzZMTP(f *testing.F) {
 	f.Add([]byte("\x00\x02hi"))
