@@ -222,7 +222,7 @@ func TestPolicyOptions(t *testing.T) {
 		"{name: session, bound: 1.5, sticky: false, every: 2m}": {options: options{1, 1.5, false, 2 * time.Minute}},
 		"{name: session, bound: .inf}":                          {err: `f:1:44: pools[a].policy.bound: want a number, not ".inf"`},
 		"{name: session, sticky: yes}":                          {err: `f:1:45: pools[a].policy.sticky: want true or false, not "yes"`},
-		"{name: session, every: 2, fallbacks: 1e3}":             {err: "f:1:44: pools[a].policy.every: want a duration with its unit, as 250ms, 10s or 1h, not \"2\"\nf:1:58: pools[a].policy.fallbacks: want a whole number, not \"1e3\""},
+		"{name: session, every: 2, fallbacks: 1e3}":             {err: "f:1:44: pools[a].policy.every: want a duration with its unit, 0s or more, as 250ms, 10s or 1h, not \"2\"\nf:1:58: pools[a].policy.fallbacks: want a whole number, not \"1e3\""},
 		"{name: session, bound: 0x1p-2}":                        {err: `f:1:44: pools[a].policy.bound: want a number, not "0x1p-2"`},
 	} {
 		got := defaults

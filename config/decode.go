@@ -202,7 +202,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 	ok := n.Kind == yaml.ScalarNode && tag != "!!null"
 	switch {
 	case v.Type() == durationType:
-		what = "a duration with its unit, as 250ms, 10s or 1h"
+		what = "a duration with its unit, 0s or more, as 250ms, 10s or 1h"
 		var err error
 		parsed, err = parseDuration(n.Value)
 		ok = ok && err == nil

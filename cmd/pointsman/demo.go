@@ -106,9 +106,6 @@ func (c *demoCmd) Run() error {
 	var results []*demoResult
 	failed := 0
 	for _, p := range policies {
-		if p.make == nil {
-			return fmt.Errorf("%s is a bound that only the simulator knows", p.name)
-		}
 		r, err := c.play(ctx, say, p, calls)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

@@ -71,7 +71,8 @@ func printDemo(w io.Writer, results []*demoResult) {
 			both("%.0f", m.P99, p.P99), both("%.1f %%", 100*r.HitRate, 100*r.Predicted.HitRate), expected)
 	}
 	t.Flush()
-	fmt.Fprintln(w, "Cached is what the engines told; expected is what the agent believed when it chose.")
+	fmt.Fprintln(w, "Cached is what the engines told; expected is what the agent believed when it chose.\n"+
+		"Measured times include what proxy, agent, engines and clients take from each other on this machine.")
 }
 
 func (r *demoResult) print(w io.Writer) {

@@ -47,7 +47,7 @@ type priorityRun struct {
 
 // priorities plays chat and batch on two stages, without bands and with them.
 func (c *demoCmd) priorities(policies []simulatedPolicy) error {
-	if len(policies) != 1 || policies[0].make == nil || policies[0].late {
+	if len(policies) != 1 || policies[0].late {
 		return fmt.Errorf("the scenario compares one policy without and with bands; want one that does not hold requests by itself")
 	}
 	calls, err := newPriorities(c.Seed, c.Requests)

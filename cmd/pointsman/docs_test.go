@@ -84,7 +84,7 @@ func TestPolicyPages(t *testing.T) {
 // no policy has.
 func policyOptions(t *testing.T, name string) []string {
 	t.Helper()
-	_, err := parsePolicy("{name: " + name + ", no_such_option: 1}")
+	_, err := parsePolicy("{name: "+name+", no_such_option: 1}", policyNames())
 	if err == nil {
 		t.Fatalf("%s takes any option", name)
 	}

@@ -67,7 +67,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 	if c.Seeds < 1 || !(c.Load > 0) || c.Rate < 0 || c.VisibleChars < 0 {
 		return errors.New("want at least 1 seed, a load above 0, and no negative numbers")
 	}
-	policies, err := parsePolicies(c.Policy)
+	policies, err := parsePolicies(c.Policy, sharedCache)
 	if err != nil {
 		return err
 	}

@@ -25,18 +25,20 @@ type simulatedPolicy struct {
 }
 
 // parsePolicies reads --policy: names, or names with options as the
-// configuration has them, separated by commas.
-func parsePolicies(args []string) ([]simulatedPolicy, error) {
+// configuration has them, separated by commas. bounds are names that stand for
+// no policy.
+func parsePolicies(args []string, bounds ...string) ([]simulatedPolicy, error) {
 	var list []simulatedPolicy
+	names := append(policyNames(), bounds...)
 	for _, spec := range splitOutside(strings.Join(args, ","), ',') {
-		switch spec = strings.TrimSpace(spec); spec {
-		case "":
-			return nil, fmt.Errorf("policy: an empty name; want %s, or %s", strings.Join(policyNames(), ", "), sharedCache)
-		case sharedCache:
+		switch spec = strings.TrimSpace(spec); {
+		case spec == "":
+			return nil, fmt.Errorf("policy: an empty name; want one of %s", strings.Join(names, ", "))
+		case slices.Contains(bounds, spec):
 			list = append(list, simulatedPolicy{name: spec})
 			continue
 		}
-		c, err := parsePolicy(spec)
+		c, err := parsePolicy(spec, names)
 		if err != nil {
 			return nil, err
 		}
@@ -67,15 +69,15 @@ func flowPolicy(spec string) (string, error) {
 }
 
 // parsePolicy reads a policy with its options, by way of a configuration that
-// has nothing else.
-func parsePolicy(spec string) (*config.Policy, error) {
+// has nothing else. names are those to offer for one that is unknown.
+func parsePolicy(spec string, names []string) (*config.Policy, error) {
 	flow, err := flowPolicy(spec)
 	if err != nil {
 		return nil, err
 	}
 	text := "pools: {pool: {replicas: {r0: {address: 127.0.0.1:1}}, policy: " + flow + "}}\n"
 	c, err := config.Parse("--policy", []byte(text), nil, config.Checks{
-		Policies: append(policyNames(), sharedCache),
+		Policies: names,
 		Policy: func(p *config.Policy) error {
 			_, _, err := newPolicy(p)
 			return err
