@@ -113,8 +113,7 @@ func (p *Pool) lose(r *Replica, now time.Duration) {
 		v := &p.reservations.slots[i]
 		i = v.next
 		if v.replica == r && now-v.at > feedWait {
-			p.stats.Expired++
-			p.release(v, Outcome{End: Expired}, now)
+			p.expire(v, now)
 		}
 	}
 }

@@ -231,8 +231,12 @@ func TestDownAndIdleLosesItsReservations(t *testing.T) {
 	tell(false, false)
 	held(3)
 	p.Finished(Outcome{ID: newID(), Server: []byte("r0"), End: Refused})
+	p.byName["r0"].cacheSeen = 1 << 20
 	tell(false, true)
 	held(0)
+	if n := p.byName["r0"].cacheSeen; n != 0 {
+		t.Errorf("%d tokens seen in the cache of requests that had ended", n)
+	}
 	if s := p.Status().Stats; s.Expired != 3 {
 		t.Errorf("%d expired, want 3", s.Expired)
 	}

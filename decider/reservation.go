@@ -191,9 +191,14 @@ func (p *Pool) sweep() {
 	defer p.mu.Unlock()
 	now := p.clock()
 	for v := p.reservations.oldest(); v != nil && v.lease <= now; v = p.reservations.oldest() {
-		p.stats.Expired++
-		p.doubt(v.replica)
-		p.release(v, Outcome{End: Expired}, now)
+		p.expire(v, now)
 	}
 	p.freed(now)
+}
+
+// expire ends v, whose outcome is not told.
+func (p *Pool) expire(v *reservation, now time.Duration) {
+	p.stats.Expired++
+	p.doubt(v.replica)
+	p.release(v, Outcome{End: Expired}, now)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -19,9 +18,7 @@ func TestGarbage(t *testing.T) {
 
 // The collector follows what is alive, both ways.
 func TestSparingly(t *testing.T) {
-	if os.Getenv("GOGC") != "" {
-		t.Skip("GOGC is set")
-	}
+	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	sparingly()
 	// Read, and not set and put back, which could undo what is set meanwhile.
