@@ -1,3 +1,3 @@
-// Package house holds the rules of the house as tests: which way imports
-// point, that each package says what it is, that the documentation holds.
+// Package house holds the rules of the house as tests: the direction of imports,
+// the size of files and types, comments, and documentation that holds.
 package house
