@@ -33,9 +33,9 @@ func (r *Replica) succeed() {
 
 // forget empties what is believed of the memory of r's engine.
 func (p *Pool) forget(r *Replica) {
-	p.doubt(r)
-	if m := p.image(r); m != nil {
-		m.clear()
+	p.resetCacheSize(r)
+	if r.cache != nil {
+		r.cache.Clear()
 	}
 	r.adapters.restart()
 }

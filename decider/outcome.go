@@ -105,7 +105,7 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 		p.queue.served(v)
 	}
 	v.replica.adapters.started(v.request.LoRA)
-	p.pin(v)
+	p.pinBlocks(v)
 	r := v.replica
 	r.window.begun++
 	r.window.text += v.request.text

@@ -3,6 +3,8 @@ package decider
 import (
 	"math/rand/v2"
 	"time"
+
+	"pointsman/decider/kvcache"
 )
 
 // Policy orders the replicas of a pool for a request. A policy belongs to one
@@ -57,8 +59,8 @@ type View struct {
 	depth     []int32  // per Replica.slot, leading blocks of the prompt in its image
 	best      int32    // the largest of depth
 	even      bool     // all weights are equal
-	heat      float64  // of the block at heatDepth
-	heatDepth int32    // -1 = not looked up for this request
+	rate      float64  // requests for the block at rateDepth
+	rateDepth int32    // -1 = not looked up for this request
 
 	terms []float64 // per candidate, then per term
 	width int       // terms a candidate
@@ -91,16 +93,16 @@ func (v *View) Uncached(i int) int { return v.Replicas[i].prefill.uncached }
 // of Replicas need, shared ones counted once; 0 unless the policy is a
 // PrefixUser.
 func (v *View) InUse(i int) int {
-	if m := v.pool.image(v.Replicas[i]); m != nil {
-		return m.used + m.loose
+	if c := v.Replicas[i].cache; c != nil {
+		return c.InUse()
 	}
 	return 0
 }
 
 // Shared is how many of the prompt's blocks are among those in use.
 func (v *View) Shared(i int) int {
-	if m := v.pool.image(v.Replicas[i]); m != nil {
-		return m.matchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
+	if c := v.Replicas[i].cache; c != nil {
+		return c.MatchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
 	}
 	return 0
 }
@@ -124,11 +126,11 @@ func (v *View) Heat(i int) float64 {
 	if d >= v.best {
 		return 0
 	}
-	if d != v.heatDepth {
+	if d != v.rateDepth {
 		// Most replicas lack the same block: it is looked up once for all.
-		v.heatDepth, v.heat = d, v.pool.mirror.heat(v.blocks[d], milliseconds(v.Now))
+		v.rateDepth, v.rate = d, v.pool.caches.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
 	}
-	return v.heat
+	return v.rate
 }
 
 // BestCached is the largest Cached of all replicas, candidates or not.

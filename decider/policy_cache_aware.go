@@ -56,7 +56,7 @@ func (*CacheAware) Terms() []string { return cacheAwareTerms }
 
 // Rank implements Policy.
 func (p *CacheAware) Rank(r *Request, v *View, dst []int) []int {
-	p.look(r)
+	p.matchPrefix(r)
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]

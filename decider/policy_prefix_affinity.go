@@ -69,7 +69,7 @@ func (*PrefixAffinity) Terms() []string { return prefixAffinityTerms }
 // Rank implements Policy.
 func (p *PrefixAffinity) Rank(r *Request, v *View, dst []int) []int {
 	p.forget(v)
-	p.look(r)
+	p.matchPrefix(r)
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
@@ -100,9 +100,9 @@ func (p *PrefixAffinity) forget(v *View) {
 	}
 	p.evicted = v.Now
 	blockChars := v.BlockTokens * bytesPerToken
-	for _, m := range p.images {
-		if m != nil && m.held*blockChars > p.EvictionThresholdChars {
-			m.shrink(p.EvictionTargetChars / blockChars)
+	for _, r := range p.list {
+		if m := p.of(r); m.Len()*blockChars > p.EvictionThresholdChars {
+			m.Shrink(p.EvictionTargetChars / blockChars)
 		}
 	}
 }

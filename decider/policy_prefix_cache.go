@@ -47,7 +47,7 @@ func (*PrefixCache) Terms() []string { return prefixCacheTerms }
 
 // Rank implements Policy.
 func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
-	p.look(r)
+	p.matchPrefix(r)
 	sum, squares := 0.0, 0.0
 	for _, i := range v.Candidates {
 		x := float64(v.Replicas[i].inFlight)

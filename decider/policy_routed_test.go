@@ -82,7 +82,7 @@ func TestPrefixAffinityEvicts(t *testing.T) {
 	if n := policy.size(p.replicas[0]); n != 100 {
 		t.Errorf("%d blocks, want the target of 90 and 10 that came", n)
 	}
-	if policy.images[0].match(docBlocks(19, 10)) != 10 || policy.images[0].match(docBlocks(0, 10)) != 0 {
+	if policy.model.At(0).Match(docBlocks(19, 10)) != 10 || policy.model.At(0).Match(docBlocks(0, 10)) != 0 {
 		t.Error("not the least recently sent were forgotten")
 	}
 }
@@ -101,9 +101,10 @@ func TestRoutedIsBounded(t *testing.T) {
 	for n := range 5000 {
 		sent(p, "r0", n, 10, 1)
 	}
-	for _, m := range policy.images {
-		if m.held > 1000 {
-			t.Errorf("%d blocks are remembered of a replica, want 1000 at most", m.held)
+	for _, r := range p.replicas {
+		m := policy.of(r)
+		if m.Len() > 1000 {
+			t.Errorf("%d blocks are remembered of a replica, want 1000 at most", m.Len())
 		}
 	}
 }
@@ -117,7 +118,7 @@ func TestRoutedLearnsWhoServed(t *testing.T) {
 		other = "r1"
 	}
 	serve(p, id, other)
-	if got := policy.of(p.byName[other]).match(docBlocks(1, 10)); got != 10 {
+	if got := policy.of(p.byName[other]).Match(docBlocks(1, 10)); got != 10 {
 		t.Errorf("%d blocks are known of the replica that served", got)
 	}
 }

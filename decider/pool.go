@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"pointsman/decider/kvcache"
 )
 
 // PoolConfig describes a pool.
@@ -75,11 +77,11 @@ type Pool struct {
 	whys     []string // Decision.Why by the set of filters that narrowed the choice
 	sessions sessions
 
-	mirror *prefixes     // images of the replicas' caches; nil = the policy needs none
-	meter  meter         // of prefill, all replicas together
-	scale  scale         // of tokens
-	told   float64       // share of streamed answers whose first token is told when it comes
-	toldAt time.Duration // when one last was
+	caches *kvcache.Model // nil = the policy does not look at prompts
+	meter  meter          // of prefill, all replicas together
+	scale  scale          // of tokens
+	told   float64        // share of streamed answers whose first token is told when it comes
+	toldAt time.Duration  // when one last was
 
 	admission atomic.Pointer[admission] // nil = none; the same as queue's
 	queue     *queue                    // what waits; nil without an admission
@@ -97,10 +99,10 @@ type Pool struct {
 	records      records
 	stats        PoolStats
 
-	view    View
-	some    []int    // scratch for candidates
-	guessed []uint64 // scratch of unseen
-	order   []int    // scratch for the policy's answer
+	view         View
+	some         []int    // scratch for candidates
+	extrapolated []uint64 // scratch of extrapolate
+	order        []int    // scratch for the policy's answer
 
 	wide   []int   // the candidates before the filters
 	stages []stage // what each filter left of them, if not all
@@ -163,12 +165,12 @@ func (p *Pool) configure(c PoolConfig) {
 			p.tokens.Store(t.Tokens())
 		}
 		if before != nil || p.tokens.Load() != nil {
-			p.renewMirror()
+			p.closeCaches()
 		}
 	}
 	p.setBlockTokens()
 	p.setFilters()
-	p.configureMirror()
+	p.configureCaches()
 	now := p.clock()
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
@@ -227,8 +229,8 @@ func (p *Pool) setReplicas(list []*Replica) {
 			r.adapters.slots = p.config.Filters.LoRASlots
 		}
 	}
+	p.syncCaches(list)
 	p.replicas = list
-	p.mirrorMembers()
 	p.view.Replicas, p.view.even = list, true
 	for _, r := range list {
 		p.view.even = p.view.even && r.weight == list[0].weight
@@ -266,7 +268,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	seen := r.Blocks
-	r.Blocks = p.unseen(r, now)
+	r.Blocks = p.extrapolate(r, now)
 	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
 	if p.gone.take(r.ID) {
@@ -340,7 +342,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 		return
 	}
 	p.narrow(r)
-	p.look(r)
+	p.matchPrefix(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
 		if cap(v.terms) < need {

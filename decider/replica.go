@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/kvcache"
+)
 
 // Replica is one engine server of a pool. Its fields belong to the pool's
 // lock; the methods are for policies, which run under it.
@@ -30,12 +34,13 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
-	cacheTokens int       // size of its KV cache, as told or taken to be
-	cacheSeen   int       // most tokens known to be in it at one time
-	signals     Signals   // what the engine last said
-	then        localLoad // what was counted here when it said that
-	lists       []string  // adapters among its models, sorted; nil = not told
-	slotsTold   int       // adapters that fit; 0 = not told
+	cache       *kvcache.Cache // what it holds; nil = the pool keeps no model
+	cacheTokens int            // size of its KV cache, as told or taken to be
+	cacheSeen   int            // most tokens known to be in it at one time
+	signals     Signals        // what the engine last said
+	then        localLoad      // what was counted here when it said that
+	lists       []string       // adapters among its models, sorted; nil = not told
+	slotsTold   int            // adapters that fit; 0 = not told
 	firsts      firstTokens
 	window      window // what its prompts have told since it was opened
 	told        toldCounts

@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/kvcache"
+)
 
 // reservation is what a decision holds until its outcome: one request's share
 // of a replica's load. It ends by its outcome or, when the feed loses that, by
@@ -15,11 +19,11 @@ type reservation struct {
 	input      int  // of these, prompt
 	started    bool // the first byte has come
 	work       work
-	waited     time.Duration // it was held so long before it was decided
-	start      float64       // its tenant's start tag, where the proxy queues
-	image      *image        // holds the request's blocks; nil = none does
-	pinned     bool          // they are pinned there
-	loose      int           // blocks pinned besides
+	waited     time.Duration  // it was held so long before it was decided
+	start      float64        // its tenant's start tag, where the proxy queues
+	cache      *kvcache.Cache // counts the request's blocks; nil = none does
+	pinned     bool           // they are pinned there
+	unkeyed    int            // blocks pinned besides
 	request    Request
 	next, prev int32
 }
@@ -146,13 +150,13 @@ func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
 		replica.waiting++
 	}
 	p.enqueue(v, now)
-	p.await(v, now)
+	p.reserveBlocks(v, now)
 }
 
 // unbook takes v off its replica.
 func (p *Pool) unbook(v *reservation, now time.Duration) {
 	p.dequeue(v, now)
-	v.leave()
+	v.releaseBlocks()
 	v.replica.inFlight--
 	v.replica.tokens -= v.tokens
 	v.replica.input -= v.input
@@ -199,6 +203,6 @@ func (p *Pool) sweep() {
 // expire ends v, whose outcome is not told.
 func (p *Pool) expire(v *reservation, now time.Duration) {
 	p.stats.Expired++
-	p.doubt(v.replica)
+	p.resetCacheSize(v.replica)
 	p.release(v, Outcome{End: Expired}, now)
 }

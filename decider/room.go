@@ -79,8 +79,8 @@ func (p *Pool) saturation(c *Replica, now time.Duration) string {
 // held is how many tokens of c's cache its requests need, as far as known:
 // what they share once, where the pool has an image of the cache.
 func (p *Pool) held(c *Replica) int {
-	if m := p.image(c); m != nil {
-		return (m.used+m.loose)*p.view.BlockTokens + c.tokens - c.input
+	if c.cache != nil {
+		return c.cache.InUse()*p.view.BlockTokens + c.tokens - c.input
 	}
 	return c.tokens
 }

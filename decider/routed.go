@@ -1,13 +1,19 @@
 package decider
 
+import (
+	"slices"
+
+	"pointsman/decider/kvcache"
+)
+
 // routed remembers which replicas were sent which prefixes, for policies that
-// follow no further than that. A policy that embeds it is a PrefixUser, a
-// MemberObserver and an Observer. What a replica was sent is forgotten, least
-// recently sent first, beyond capacity blocks.
+// follow requests no further than that. A policy that embeds it is a PrefixUser,
+// a MemberObserver and an Observer. Beyond capacity blocks, what a replica was
+// sent least recently is forgotten.
 type routed struct {
-	prefixes
-	capacity int
-	depth    []int32 // by slot, of the request last looked at
+	model    kvcache.Model
+	capacity int     // blocks a replica
+	depth    []int32 // by slot, of the request last matched
 	list     []*Replica
 }
 
@@ -20,9 +26,23 @@ func (*routed) UsesPrefix() bool { return true }
 
 // Members implements MemberObserver.
 func (p *routed) Members(replicas []*Replica) {
-	p.list = replicas
-	p.members(replicas, func(*Replica) int { return p.capacity })
+	for _, r := range p.list {
+		if r.index < 0 {
+			p.model.Remove(p.of(r))
+		}
+	}
+	for _, r := range replicas {
+		if c := p.of(r); c != nil {
+			c.SetCapacity(p.capacity)
+		} else {
+			p.model.Add(r.slot, p.capacity)
+		}
+	}
+	p.list = slices.Clone(replicas)
 }
+
+// of is the record of what a member was sent.
+func (p *routed) of(r *Replica) *kvcache.Cache { return p.model.At(r.slot) }
 
 // resize makes n blocks the capacity. What does not fit any more is forgotten.
 func (p *routed) resize(n int) {
@@ -30,16 +50,13 @@ func (p *routed) resize(n int) {
 		return
 	}
 	p.capacity = n
-	for _, m := range p.images {
-		if m != nil {
-			m.capacity = n
-			m.evict()
-		}
+	for _, r := range p.list {
+		p.of(r).SetCapacity(n)
 	}
 }
 
-// look finds out how much of the request's prompt each replica was sent.
-func (p *routed) look(r *Request) { p.depth, _ = p.match(r.Blocks, p.depth) }
+// matchPrefix finds out how much of the request's prompt each replica was sent.
+func (p *routed) matchPrefix(r *Request) { p.depth, _ = p.model.Match(r.Blocks, p.depth) }
 
 // rate is the share of the prompt that its first blocks are.
 func (p *routed) rate(r *Request, v *View, blocks int32) float64 {
@@ -47,18 +64,18 @@ func (p *routed) rate(r *Request, v *View, blocks int32) float64 {
 }
 
 // size is how many blocks r was sent and not forgotten.
-func (p *routed) size(r *Replica) int { return p.of(r).held }
+func (p *routed) size(r *Replica) int { return p.of(r).Len() }
 
 // Reserved implements Observer.
 func (p *routed) Reserved(r *Request, replica int) {
-	p.of(p.list[replica]).touch(r.Blocks, 0)
+	p.of(p.list[replica]).Touch(r.Blocks, 0)
 }
 
 // FirstToken implements Observer: the replica that serves is not always the
 // one that was chosen.
 func (p *routed) FirstToken(r *Request, replica int) {
-	if m := p.of(p.list[replica]); m.match(r.Blocks) < len(r.Blocks) {
-		m.touch(r.Blocks, 0)
+	if m := p.of(p.list[replica]); m.Match(r.Blocks) < len(r.Blocks) {
+		m.Touch(r.Blocks, 0)
 	}
 }
 

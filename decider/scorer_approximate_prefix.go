@@ -31,7 +31,7 @@ func (s *ApproximatePrefixScorer) Score(r *Request, v *View, out []float64) {
 		noOpinion(out)
 		return
 	}
-	s.look(r)
+	s.matchPrefix(r)
 	for c, i := range v.Candidates {
 		out[c] = float64(s.depth[v.Replicas[i].slot]) / float64(len(r.Blocks))
 	}

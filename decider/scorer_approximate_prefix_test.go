@@ -100,8 +100,8 @@ func TestApproximatePrefixCapacityFollowsTheTokensOfABlock(t *testing.T) {
 	for _, x := range []struct{ blockTokens, blocks int }{{256, 7812}, {512, 3906}, {64, 31_250}, {1, routedBlocks}, {1 << 30, 1}} {
 		p.view.BlockTokens = x.blockTokens
 		score(p, s)
-		if s.capacity != x.blocks || s.images[0].capacity != x.blocks {
-			t.Errorf("%d tokens a block: %d and %d blocks, want %d", x.blockTokens, s.capacity, s.images[0].capacity, x.blocks)
+		if s.capacity != x.blocks || s.model.At(0).Capacity() != x.blocks {
+			t.Errorf("%d tokens a block: %d and %d blocks, want %d", x.blockTokens, s.capacity, s.model.At(0).Capacity(), x.blocks)
 		}
 	}
 	s.Reserved(&Request{Blocks: keys(1, 100)}, 0)
@@ -121,8 +121,8 @@ func TestApproximatePrefixForgetsAReplicaThatLeft(t *testing.T) {
 	p.mu.Unlock()
 	s.Members(p.replicas)
 	wantScores(t, "the others", score(p, s, withBlocks(keys(1, 4)...)), 1, 1)
-	if slot := s.indexes[0].find(keys(1, 1)[0]); slot == nil || slot.mask != 0b101 {
-		t.Errorf("the index: %v", slot)
+	if depth, _ := s.model.Match(keys(1, 1), nil); !slices.Equal(depth, []int32{1, 0, 1}) {
+		t.Errorf("the model: %v", depth)
 	}
 	p.mu.Lock()
 	p.setReplicas([]*Replica{all[0], {name: "new", weight: 1}, all[2]})

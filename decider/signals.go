@@ -37,7 +37,7 @@ func (p *Pool) Signal(replica string, s Signals) {
 	r.signals, r.then = s, p.localLoad(r)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
-		p.resizeImage(r)
+		p.resizeCache(r)
 	}
 	p.freed(s.At)
 }

@@ -80,7 +80,7 @@ func TestExplainTellsTheAgesOfSignals(t *testing.T) {
 
 func TestTheEngineSizesTheMirror(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
-	blocks := func() [2]int { return [2]int{p.image(p.replicas[0]).capacity, p.image(p.replicas[1]).capacity} }
+	blocks := func() [2]int { return [2]int{p.replicas[0].cache.Capacity(), p.replicas[1].cache.Capacity()} }
 	if blocks() != [2]int{DefaultCacheTokens / 256, DefaultCacheTokens / 256} {
 		t.Errorf("%v blocks", blocks())
 	}
@@ -99,11 +99,11 @@ func TestARestartedEngineHasAnEmptyCache(t *testing.T) {
 	d, id := decide(p, func(r *Request) { r.Blocks, r.Input, r.Stream = []uint64{1, 2, 3}, 800, true })
 	p.FirstToken(id, []byte(d.Server))
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
-	if n := p.image(p.replicas[0]).match([]uint64{1, 2, 3}); n != 3 {
+	if n := p.replicas[0].cache.Match([]uint64{1, 2, 3}); n != 3 {
 		t.Fatalf("%d blocks", n)
 	}
 	p.Restarted("r0")
-	if n := p.image(p.replicas[0]).match([]uint64{1, 2, 3}); n != 0 {
+	if n := p.replicas[0].cache.Match([]uint64{1, 2, 3}); n != 0 {
 		t.Errorf("%d blocks after a restart", n)
 	}
 }
@@ -260,8 +260,8 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 	if math.Abs(float64(r.Input-text/3)) > float64(text)/100 {
 		t.Errorf("%d tokens, want %d", r.Input, text/3)
 	}
-	if n := p.view.BlockTokens; n < 335 || n > 346 || p.image(p.replicas[0]).capacity != DefaultCacheTokens/n {
-		t.Errorf("%d tokens in a block, %d blocks", n, p.image(p.replicas[0]).capacity)
+	if n := p.view.BlockTokens; n < 335 || n > 346 || p.replicas[0].cache.Capacity() != DefaultCacheTokens/n {
+		t.Errorf("%d tokens in a block, %d blocks", n, p.replicas[0].cache.Capacity())
 	}
 	learned := p.BytesPerToken()
 	for range 300 { // as many again from elsewhere, of twice the length

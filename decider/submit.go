@@ -171,7 +171,7 @@ func (p *Pool) queueWait(band int) time.Duration {
 func (p *Pool) prospects(r *Request, now time.Duration) (prefill float64, soonest time.Duration) {
 	v := &p.view
 	v.Now = now
-	p.look(r)
+	p.matchPrefix(r)
 	prefill = float64(r.Input - v.BestCached())
 	best := math.Inf(1)
 	for _, i := range p.open {

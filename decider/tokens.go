@@ -1,12 +1,8 @@
 package decider
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"pointsman/prompt"
 )
@@ -56,47 +52,6 @@ func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
 // PromptSeed is what the blocks of prompts begin with that are for an adapter,
 // if any, and have a cache_salt, if any.
 func (p *Pool) PromptSeed(lora, salt []byte) uint64 { return prompt.Seed(p.seed, lora, salt) }
-
-// AppendTokenBlocks appends to dst the keys of the full blocks of tokens. Each
-// is a hash of its tokens and of the key before it, the first with seed in its
-// place, so that equal keys mean equal prompts up to there.
-func AppendTokenBlocks(dst []uint64, seed uint64, tokens []uint32, blockTokens int) []uint64 {
-	for ; blockTokens > 0 && len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
-		seed = BlockKey(seed, BlockContent(tokens[:blockTokens]))
-		dst = append(dst, seed)
-	}
-	return dst
-}
-
-// BlockContent is a hash of the tokens of one block, whatever is before it.
-func BlockContent(tokens []uint32) uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	var buf [256]byte
-	for len(tokens) > 0 {
-		n := min(len(tokens), len(buf)/4)
-		for i, t := range tokens[:n] {
-			binary.LittleEndian.PutUint32(buf[4*i:], t)
-		}
-		d.Write(buf[:4*n])
-		tokens = tokens[n:]
-	}
-	return d.Sum64()
-}
-
-// Mix is the content of a block that something else than its tokens tells apart
-// as well, such as a picture.
-func Mix(content uint64, other []byte) uint64 {
-	return bits.RotateLeft64(content, 1) ^ xxhash.Sum64(other)
-}
-
-// BlockKey is the key of a block of that content after the key before it.
-func BlockKey(before, content uint64) uint64 {
-	var buf [16]byte
-	binary.LittleEndian.PutUint64(buf[:], before)
-	binary.LittleEndian.PutUint64(buf[8:], content)
-	return xxhash.Sum64(buf[:])
-}
 
 // Tokenized tells the request's tokens: the keys of their full blocks, which
 // are copied, and their number, or 0 when that of a prefix alone is known.

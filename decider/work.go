@@ -127,11 +127,11 @@ func (p *Pool) enqueue(v *reservation, now time.Duration) {
 
 // cached is how many of the request's prompt tokens its replica has already.
 func (p *Pool) cached(v *reservation) int {
-	m := p.image(v.replica)
-	if m == nil {
+	c := v.replica.cache
+	if c == nil {
 		return 0
 	}
-	return max(0, min(m.match(v.request.Blocks)*p.view.BlockTokens, v.input-1))
+	return max(0, min(c.Match(v.request.Blocks)*p.view.BlockTokens, v.input-1))
 }
 
 // dequeue takes v out of the queue of its replica, if it is there.

@@ -65,7 +65,7 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 					}
 				}
 				if v.pinned {
-					loose[v.replica] += v.loose
+					loose[v.replica] += v.unkeyed
 				}
 			}
 			for _, r := range p.replicas {
@@ -81,9 +81,9 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 				if walked != q.n && q.n > 0 {
 					t.Fatalf("%s: %d linked of %d queued", r.name, walked, q.n)
 				}
-				if m := p.image(r); m.used != len(waits[r]) || m.running != len(pinned[r]) || m.loose != loose[r] {
-					t.Fatalf("%s: %d blocks in use, %d running and %d loose, its reservations say %d, %d and %d",
-						r.name, m.used, m.running, m.loose, len(waits[r]), len(pinned[r]), loose[r])
+				if m := r.cache; m.InUse() != len(waits[r])+loose[r] || m.Running() != len(pinned[r])+loose[r] {
+					t.Fatalf("%s: %d blocks in use and %d running, its reservations say %d, %d and %d unkeyed",
+						r.name, m.InUse(), m.Running(), len(waits[r]), len(pinned[r]), loose[r])
 				}
 			}
 		}
@@ -132,8 +132,8 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 		p.sweep()
 		check()
 		for _, r := range p.replicas {
-			if m := p.image(r); m.used != 0 || m.loose != 0 || m.running != 0 || m.held > m.capacity {
-				t.Fatalf("%s ends with %d blocks in use, %d loose, %d running, %d held of %d", r.name, m.used, m.loose, m.running, m.held, m.capacity)
+			if m := r.cache; m.InUse() != 0 || m.Running() != 0 || m.Len() > m.Capacity() {
+				t.Fatalf("%s ends with %d blocks in use, %d running, %d held of %d", r.name, m.InUse(), m.Running(), m.Len(), m.Capacity())
 			}
 		}
 	})
@@ -144,7 +144,7 @@ func TestBlocksGoWithTheRequest(t *testing.T) {
 	cached := func(r string) int {
 		q := Request{Pool: p}
 		document(1, 8, 1)(&q)
-		return p.image(p.byName[r]).match(q.Blocks)
+		return p.byName[r].cache.Match(q.Blocks)
 	}
 	d, id := decide(p, document(1, 8, 1))
 	other := "r0"
@@ -173,8 +173,8 @@ func TestCancelledBeforeItsFirstTokenLeavesNothing(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 1)
 	_, id := decide(p, document(1, 8, 1))
 	p.Finished(Outcome{ID: id, Server: []byte("r0"), End: ClientGone})
-	if m := p.image(p.replicas[0]); m.held != 0 {
-		t.Errorf("%d blocks are left", m.held)
+	if m := p.replicas[0].cache; m.Len() != 0 {
+		t.Errorf("%d blocks are left", m.Len())
 	}
 }
 
@@ -313,7 +313,7 @@ func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
 	}
 	decide(p, document(10, 60, 10))
 	for key, want := range []int{0, 0, 20, 20} {
-		if got := p.image(r).match(docBlocks(key, 20)); got != want {
+		if got := r.cache.Match(docBlocks(key, 20)); got != want {
 			t.Errorf("%d blocks of document %d are believed to be there, want %d", got, key, want)
 		}
 	}
@@ -326,7 +326,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	r := p.replicas[0]
 	r.cacheTokens = told
-	p.resizeImage(r)
+	p.resizeCache(r)
 	run := func(n int) (ids []ID) {
 		for key := range n {
 			_, id := decide(p, document(key, 20, 10))
@@ -348,7 +348,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 	if got := r.CacheTokens() / testBlock; got < 180 || got > 210 {
 		t.Errorf("a cache in which 10 documents of 20 blocks ran is taken for one of %d blocks", got)
 	}
-	if got := p.image(r).match(docBlocks(2, 20)); got != 20 {
+	if got := r.cache.Match(docBlocks(2, 20)); got != 20 {
 		t.Errorf("of a document of then, %d blocks are believed to be there", got)
 	}
 	run(40)
@@ -358,8 +358,8 @@ func TestCacheSizeIsSeen(t *testing.T) {
 	// Their ends are never told: nobody knows for how long they ran.
 	clock.now += 2 * DefaultLease
 	p.sweep()
-	if r.CacheTokens() != told || p.image(r).held > 100 {
-		t.Errorf("by what had ended it is taken for %d tokens, and holds %d blocks", r.CacheTokens(), p.image(r).held)
+	if r.CacheTokens() != told || r.cache.Len() > 100 {
+		t.Errorf("by what had ended it is taken for %d tokens, and holds %d blocks", r.CacheTokens(), r.cache.Len())
 	}
 	run(10)
 	p.Signal(r.name, Signals{CacheTokens: told + testBlock})
@@ -378,13 +378,13 @@ func TestClaimedLengthsAreBounded(t *testing.T) {
 	_, id := decide(p, document(1, 20, 10))
 	serve(p, id, "r0")
 	_, id = decide(p, document(2, 4, 0), func(r *Request) { r.Input, r.Cut = 1<<40, true })
-	m := p.image(p.replicas[0])
-	if m.held > 20+maxGuessed {
-		t.Errorf("%d blocks are held for a claim", m.held)
+	m := p.replicas[0].cache
+	if m.Len() > 20+maxExtrapolated {
+		t.Errorf("%d blocks are held for a claim", m.Len())
 	}
 	p.FirstToken(id, []byte("r0"))
 	p.Finished(Outcome{ID: id, Server: []byte("r0")})
-	if got := m.match(docBlocks(1, 20)); got != 20 {
+	if got := m.Match(docBlocks(1, 20)); got != 20 {
 		t.Errorf("a claim pressed out %d of 20 blocks", 20-got)
 	}
 	if speed := p.speed(p.replicas[0]); speed > 4*firstSpeed {

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 )
 
 // blockRank is one KV cache of a replica, as its events tell. While batches are
@@ -436,13 +437,13 @@ func (r *blockRank) name(s *tableSlot, e *blockEvent, i int) {
 	if first && single != nil {
 		rest = nil // the salt, which the seed has
 	}
-	content := decider.BlockContent(e.tokens[i*e.size : (i+1)*e.size])
+	content := kvcache.Content(e.tokens[i*e.size : (i+1)*e.size])
 	if rest != nil {
-		content = decider.Mix(content, rest)
+		content = kvcache.Mix(content, rest)
 	}
 	switch {
 	case first:
-		s.key = decider.BlockKey(r.of.pool.PromptSeed(e.lora, single), content)
+		s.key = kvcache.Key(r.of.pool.PromptSeed(e.lora, single), content)
 		s.state |= slotNamed | slotFirst | slotPlaced
 	case i == 0:
 		r.table.name(s, e.parent, content)

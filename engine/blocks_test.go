@@ -14,6 +14,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 	"pointsman/sim"
 )
 
@@ -248,7 +249,7 @@ func (l *link) submit() {
 }
 
 func (l *link) submitPrompt(p []uint32) {
-	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: decider.AppendTokenBlocks(nil, l.pool.PromptSeed(nil, nil), p, testBlock)}
+	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), p, testBlock)}
 	if err := l.engine.Submit(l.now, j); err != nil {
 		l.t.Fatal(err)
 	}
@@ -367,7 +368,7 @@ func (l *link) quiet() {
 	var d decider.Decision
 	for _, p := range l.prompts {
 		r := decider.Request{Pool: l.pool}
-		keys := decider.AppendTokenBlocks(nil, l.pool.PromptSeed(nil, nil), p, testBlock)
+		keys := kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), p, testBlock)
 		r.Tokenized(keys, len(p)+1)
 		l.pool.Decide(&r, &d)
 		l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})
@@ -442,7 +443,7 @@ func TestRanksOfOneReplicaAddUp(t *testing.T) {
 		cleared := batch(func(e *sim.BlockEvents) { e.Cleared() })
 		believed := func() int {
 			r := decider.Request{Pool: l.pool}
-			r.Tokenized(decider.AppendTokenBlocks(nil, l.pool.PromptSeed(nil, nil), tokens, testBlock), 9)
+			r.Tokenized(kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), tokens, testBlock), 9)
 			var d decider.Decision
 			l.pool.Decide(&r, &d)
 			l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})
@@ -493,7 +494,7 @@ func TestKeysTellApart(t *testing.T) {
 				e.Stored(1, 0, true, tokens[:4], c.lora, c.salt)
 				e.Stored(2, 1, false, tokens[4:], c.lora, c.salt)
 			})
-			for _, k := range decider.AppendTokenBlocks(nil, l.pool.PromptSeed([]byte(c.lora), []byte(c.salt)), tokens, testBlock) {
+			for _, k := range kvcache.AppendKeys(nil, l.pool.PromptSeed([]byte(c.lora), []byte(c.salt)), tokens, testBlock) {
 				if !got[k] {
 					t.Errorf("%+v: the key of the prompt is not there", c)
 				}
@@ -638,7 +639,7 @@ func TestBlockTable(t *testing.T) {
 	key := func(h uint64) uint64 { // each third block is the first of a prompt
 		k := h - h%3
 		for b := k + 1; b <= h; b++ {
-			k = decider.BlockKey(k, b)
+			k = kvcache.Key(k, b)
 		}
 		return k
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"math/bits"
 
-	"pointsman/decider"
+	"pointsman/decider/kvcache"
 )
 
 // blockTable keeps two accounts of the blocks in one cache, by the engine's own
@@ -122,7 +122,7 @@ func (t *blockTable) name(s *tableSlot, parent, content uint64) {
 	s.state |= slotNamed
 	s.parent, s.key = parent, content
 	if p := t.find(parent); p != nil && p.state&slotPlaced != 0 {
-		s.key = decider.BlockKey(p.key, content)
+		s.key = kvcache.Key(p.key, content)
 		s.state |= slotPlaced
 		return
 	}
@@ -151,7 +151,7 @@ func (t *blockTable) adopt(s *tableSlot, f func(key uint64)) {
 		t.orphans -= len(after)
 		for _, h := range after {
 			c := t.find(h)
-			c.key = decider.BlockKey(key, c.key)
+			c.key = kvcache.Key(key, c.key)
 			c.state |= slotPlaced
 			if c.count[present] > 0 {
 				f(c.key)

@@ -15,6 +15,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 	"pointsman/sim"
 )
 
@@ -206,7 +207,7 @@ func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watc
 		known.replica = engine
 		for _, prompt := range []int{0, last - p.Blocks/publishedPrompt - 1, last - p.Blocks/publishedPrompt, last - 1, last} {
 			r := decider.Request{Pool: pool}
-			r.Tokenized(decider.AppendTokenBlocks(nil, pool.PromptSeed(nil, nil), p.tokens(engine, prompt), 16), 16*publishedPrompt+1)
+			r.Tokenized(kvcache.AppendKeys(nil, pool.PromptSeed(nil, nil), p.tokens(engine, prompt), 16), 16*publishedPrompt+1)
 			var d decider.Decision
 			pool.Decide(&r, &d)
 			pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})

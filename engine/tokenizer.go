@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 	"pointsman/prompt"
 )
 
@@ -159,7 +160,7 @@ func (t *Tokenizer) begin(r *decider.Request, hash uint64, body []byte, blockTok
 	pool, seed, own := r.Pool, r.Seed(), append([]byte(nil), body...)
 	go func() {
 		if tokens, ok := t.ask(pool, own); ok {
-			c.entry = tokenEntry{decider.AppendTokenBlocks(nil, seed, tokens, blockTokens), len(tokens)}
+			c.entry = tokenEntry{kvcache.AppendKeys(nil, seed, tokens, blockTokens), len(tokens)}
 			c.ok = true
 			t.cache.put(hash, c.entry)
 		}

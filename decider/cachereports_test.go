@@ -61,7 +61,7 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 					open = append(open[:i], open[i+1:]...)
 				}
 			}
-			m := p.image(p.replicas[0])
+			m := p.replicas[0].cache
 			for key := uint64(1); key < 20; key++ {
 				want := stored[key]
 				for _, r := range open {
@@ -69,16 +69,16 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 						want = want || k == key && !r.started
 					}
 				}
-				if m.has(key) != want {
-					t.Fatalf("block %d: believed %v, want %v", key, m.has(key), want)
+				if m.Has(key) != want {
+					t.Fatalf("block %d: believed %v, want %v", key, m.Has(key), want)
 				}
 			}
 		}
 		for _, r := range open {
 			p.Finished(Outcome{ID: r.id, Server: []byte("r0")})
 		}
-		if m := p.image(p.replicas[0]); m.held != 0 || m.used != 0 || m.loose != 0 {
-			t.Fatalf("%d entries, %d used, %d loose with nothing in flight", m.held, m.used, m.loose)
+		if m := p.replicas[0].cache; m.Len() != 0 || m.InUse() != 0 {
+			t.Fatalf("%d entries, %d in use with nothing in flight", m.Len(), m.InUse())
 		}
 	})
 }
@@ -87,19 +87,19 @@ func TestFollowersTakeTurns(t *testing.T) {
 	p, _ := newLivePool(2)
 	old := p.FollowBlocks("r0")
 	p.ChangeBlocks("r0", old, []BlockChange{{1, true}})
-	m := p.image(p.replicas[0])
+	m := p.replicas[0].cache
 	d, id := decide(p, tokenized(1, 2, 3)) // on its way while the image changes
 	again := p.FollowBlocks("r0")
 	if p.ChangeBlocks("r0", old, []BlockChange{{2, true}}) {
 		t.Error("a follower whose time is over is listened to")
 	}
-	if m = p.image(p.replicas[0]); m.has(1) || again == old {
+	if m = p.replicas[0].cache; m.Has(1) || again == old {
 		t.Error("the new follower begins with what the old one told")
 	}
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
 	p.ChangeBlocks("r0", again, []BlockChange{{5, true}})
 	p.UnfollowBlocks("r0", again)
-	if m = p.image(p.replicas[0]); m.has(5) || m.live != 0 {
+	if m = p.replicas[0].cache; m.Has(5) || m.Source() != 0 {
 		t.Error("without its follower the image is not a prediction again")
 	}
 	if p.FollowBlocks("none") != 0 {
@@ -121,7 +121,7 @@ func TestALiveImageLeavesNothingBehind(t *testing.T) {
 	p.configure(c)
 	c.Replicas = append(replicas(1), ReplicaConfig{Name: "new"})
 	p.configure(c)
-	if p.image(p.replicas[1]).has(7) || p.mirror.indexes[0].find(7) != nil {
+	if p.replicas[1].cache.Has(7) || hasBlock(p, 7) {
 		t.Error("the block is still there")
 	}
 }
@@ -165,4 +165,10 @@ func TestTokenOptionsAreChecked(t *testing.T) {
 			t.Errorf("%+v is taken", o)
 		}
 	}
+}
+
+// hasBlock reports whether any replica has the block.
+func hasBlock(p *Pool, key uint64) bool {
+	_, best := p.caches.Match([]uint64{key}, nil)
+	return best > 0
 }

@@ -1,4 +1,4 @@
-package decider
+package kvcache
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is an image told in words: plain lists, everything recomputed.
+// naive is a Cache in plain lists, everything recomputed.
 type naive struct {
-	capacity, loose int
-	lru             []uint64 // evictable, the first to go first
-	awaited, pinned map[uint64]int
+	capacity, unkeyed int
+	lru               []uint64 // evictable, the first to go first
+	reserved, pinned  map[uint64]int
 }
 
 func (n *naive) has(k uint64) bool {
-	return n.awaited[k] > 0 || n.pinned[k] > 0 || slices.Contains(n.lru, k)
+	return n.reserved[k] > 0 || n.pinned[k] > 0 || slices.Contains(n.lru, k)
 }
 
 func (n *naive) held() int {
@@ -25,7 +25,7 @@ func (n *naive) held() int {
 	for _, k := range n.lru {
 		keys[k] = true
 	}
-	for _, of := range []map[uint64]int{n.awaited, n.pinned} {
+	for _, of := range []map[uint64]int{n.reserved, n.pinned} {
 		for k, c := range of {
 			if c > 0 {
 				keys[k] = true
@@ -45,7 +45,7 @@ func (n *naive) running() (c int) {
 }
 
 func (n *naive) evict() {
-	for len(n.lru) > 0 && n.held()+n.loose > n.capacity {
+	for len(n.lru) > 0 && n.held()+n.unkeyed > n.capacity {
 		n.lru = n.lru[1:]
 	}
 }
@@ -57,27 +57,22 @@ func (n *naive) remove(k uint64) {
 }
 
 type naiveRequest struct {
-	blocks []uint64
-	slot   int
-	loose  int
-	pinned bool
+	blocks  []uint64
+	slot    int
+	unkeyed int
+	pinned  bool
 }
 
-// Whatever requests do, images and index say what plain lists say.
-func TestPrefixesAgainstANaiveModel(t *testing.T) {
+// Whatever requests do, caches and index agree with plain lists.
+func TestModelAgainstPlainLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{1, 3, 70}).Draw(t, "replicas")
-		var list []*Replica
-		for range n {
-			list = append(list, &Replica{})
-		}
-		assignSlots(list, nil)
 		capacity := rapid.IntRange(1, 12).Draw(t, "capacity")
-		x := &prefixes{}
-		x.members(list, func(*Replica) int { return capacity })
+		x := new(Model)
 		models := make([]*naive, n)
 		for i := range models {
-			models[i] = &naive{capacity: capacity, awaited: map[uint64]int{}, pinned: map[uint64]int{}}
+			x.Add(i, capacity)
+			models[i] = &naive{capacity: capacity, reserved: map[uint64]int{}, pinned: map[uint64]int{}}
 		}
 		var live []naiveRequest
 		chain := rapid.Custom(func(t *rapid.T) []uint64 {
@@ -93,44 +88,44 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
 				blocks := chain.Draw(t, "asked")
-				depth, best := x.match(blocks, nil)
+				depth, best := x.Match(blocks, nil)
 				most := int32(0)
 				for i, m := range models {
 					d := int32(0)
 					for int(d) < len(blocks) && m.has(blocks[d]) {
 						d++
 					}
-					if depth[list[i].slot] != d || x.images[list[i].slot].match(blocks) != int(d) {
-						t.Fatalf("replica %d has %d blocks of %v, its lists say %d", i, depth[list[i].slot], blocks, d)
+					if depth[i] != d || x.At(i).Match(blocks) != int(d) {
+						t.Fatalf("replica %d has %d blocks of %v, its lists say %d", i, depth[i], blocks, d)
 					}
 					most = max(most, d)
-					if image := x.images[list[i].slot]; m.held() != image.held || m.running() != image.running {
-						t.Fatalf("replica %d: %d blocks held and %d running, its lists say %d and %d", i, image.held, image.running, m.held(), m.running())
+					if c := x.At(i); m.held() != c.Len() || m.running() != c.running {
+						t.Fatalf("replica %d: %d blocks held and %d running, its lists say %d and %d", i, c.Len(), c.running, m.held(), m.running())
 					}
 				}
 				if best != most {
 					t.Fatalf("best %d, want %d", best, most)
 				}
 			},
-			"await": func(t *rapid.T) {
-				q := naiveRequest{blocks: chain.Draw(t, "blocks"), slot: slot(), loose: rapid.IntRange(0, 2).Draw(t, "loose")}
-				x.images[list[q.slot].slot].await(q.blocks, 0)
+			"reserve": func(t *rapid.T) {
+				q := naiveRequest{blocks: chain.Draw(t, "blocks"), slot: slot(), unkeyed: rapid.IntRange(0, 2).Draw(t, "unkeyed")}
+				x.At(q.slot).Reserve(q.blocks, 0)
 				for _, k := range q.blocks {
-					models[q.slot].awaited[k]++
+					models[q.slot].reserved[k]++
 				}
 				models[q.slot].evict()
 				live = append(live, q)
 			},
 			"touch": func(t *rapid.T) {
-				// Images that are touched are never pinned; here both meet.
+				// Caches that are touched are never pinned; here both meet.
 				blocks, s := chain.Draw(t, "blocks"), slot()
 				m := models[s]
 				for _, k := range blocks {
-					if m.pinned[k] > 0 || m.awaited[k] > 0 {
+					if m.pinned[k] > 0 || m.reserved[k] > 0 {
 						return
 					}
 				}
-				x.images[list[s].slot].touch(blocks, 0)
+				x.At(s).Touch(blocks, 0)
 				for _, k := range slices.Backward(blocks) {
 					m.remove(k)
 					m.lru = append(m.lru, k)
@@ -143,26 +138,26 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 				}
 				i := rapid.IntRange(0, len(live)-1).Draw(t, "request")
 				q := &live[i]
-				m, image := models[q.slot], x.images[list[q.slot].slot]
+				m, c := models[q.slot], x.At(q.slot)
 				switch {
 				case q.pinned:
-					image.unpin(q.blocks, q.loose)
-					m.loose -= q.loose
+					c.Unpin(q.blocks, q.unkeyed)
+					m.unkeyed -= q.unkeyed
 					for _, k := range slices.Backward(q.blocks) {
 						if m.pinned[k]--; m.pinned[k] == 0 {
 							m.lru = append(m.lru, k)
 						}
 					}
 				case rapid.Bool().Draw(t, "cancel"):
-					image.forsake(q.blocks)
+					c.Cancel(q.blocks)
 					for _, k := range q.blocks {
-						m.awaited[k]--
+						m.reserved[k]--
 					}
 				default:
-					image.pin(q.blocks, q.loose)
-					m.loose += q.loose
+					c.Pin(q.blocks, q.unkeyed)
+					m.unkeyed += q.unkeyed
 					for _, k := range q.blocks {
-						m.awaited[k]--
+						m.reserved[k]--
 						m.pinned[k]++
 						m.remove(k)
 					}
@@ -175,22 +170,22 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				s := slot()
-				x.images[list[s].slot].clear()
+				x.At(s).Clear()
 				models[s].lru = nil
 			},
 			"replace": func(t *rapid.T) {
 				s := slot()
-				old := slices.Clone(list)
-				list[s] = &Replica{}
-				assignSlots(list, old)
-				x.members(list, func(*Replica) int { return capacity })
-				models[s] = &naive{capacity: capacity, awaited: map[uint64]int{}, pinned: map[uint64]int{}}
+				old := x.At(s)
+				x.Remove(old)
+				if !old.Closed() {
+					t.Fatal("a removed cache is not closed")
+				}
+				x.Add(s, capacity)
+				models[s] = &naive{capacity: capacity, reserved: map[uint64]int{}, pinned: map[uint64]int{}}
 				live = slices.DeleteFunc(live, func(q naiveRequest) bool { return q.slot == s })
 			},
 		})
-		for _, m := range x.images {
-			m.close()
-		}
+		x.Close()
 		for _, index := range x.indexes {
 			for s := range index.shards {
 				if used := index.shards[s].used; used != 0 {
@@ -202,27 +197,24 @@ func TestPrefixesAgainstANaiveModel(t *testing.T) {
 }
 
 // fill gives each of 64 replicas n blocks, a share of which all have.
-func fill(n int, shared float64) *prefixes {
-	list := make([]*Replica, 64)
-	for i := range list {
-		list[i] = &Replica{}
+func fill(n int, shared float64) *Model {
+	x := new(Model)
+	for slot := range 64 {
+		x.Add(slot, n)
 	}
-	assignSlots(list, nil)
-	x := &prefixes{}
-	x.members(list, func(*Replica) int { return n })
 	chance := rand.New(rand.NewPCG(1, 2))
 	blocks := make([]uint64, 100)
 	for k := 0; k < n; k += len(blocks) {
-		for _, m := range x.images {
+		for _, m := range x.caches {
 			for b := range blocks {
 				blocks[b] = uint64(k+b) * golden
 				if float64(k) >= shared*float64(n) {
 					blocks[b] = chance.Uint64()
 				}
 			}
-			m.await(blocks, 0)
-			m.pin(blocks, 0)
-			m.unpin(blocks, 0)
+			m.Reserve(blocks, 0)
+			m.Pin(blocks, 0)
+			m.Unpin(blocks, 0)
 		}
 	}
 	return x
@@ -230,12 +222,12 @@ func fill(n int, shared float64) *prefixes {
 
 // A block that one replica holds takes at most 100 bytes all in, at the worst
 // moment: when no two replicas share any, and whatever was last grown.
-func TestMirrorMemory(t *testing.T) {
+func TestModelMemory(t *testing.T) {
 	for _, n := range []int{10_000, 35_000, 60_000} {
 		x := fill(n, 0)
 		held := 0
-		for _, m := range x.images {
-			held += m.held
+		for _, m := range x.caches {
+			held += m.Len()
 		}
 		if held != 64*n {
 			t.Fatalf("%d blocks held, want %d", held, 64*n)
@@ -248,27 +240,27 @@ func TestMirrorMemory(t *testing.T) {
 	}
 }
 
-// However long it runs, a mirror holds no more than the caches do.
-func TestMirrorIsBounded(t *testing.T) {
+// However long it runs, the model holds no more than the caches do.
+func TestModelIsBounded(t *testing.T) {
 	x := fill(1000, 0)
 	before := x.bytes()
 	chance := rand.New(rand.NewPCG(3, 4))
 	blocks := make([]uint64, 50)
 	for range 20_000 {
-		m := x.images[chance.IntN(len(x.images))]
+		m := x.caches[chance.IntN(len(x.caches))]
 		for b := range blocks {
 			blocks[b] = chance.Uint64()
 		}
-		m.await(blocks, 0)
-		m.pin(blocks, 1)
-		m.unpin(blocks, 1)
+		m.Reserve(blocks, 0)
+		m.Pin(blocks, 1)
+		m.Unpin(blocks, 1)
 	}
 	if after := x.bytes(); after > before*13/10 {
 		t.Errorf("grew from %d to %d bytes", before, after)
 	}
-	for _, m := range x.images {
-		if m.held > 1000 {
-			t.Errorf("an image of 1000 blocks holds %d", m.held)
+	for _, m := range x.caches {
+		if m.Len() > 1000 {
+			t.Errorf("a cache of 1000 blocks holds %d", m.Len())
 		}
 	}
 }
@@ -285,7 +277,7 @@ func BenchmarkMatch(b *testing.B) {
 				var depth []int32
 				b.ReportAllocs()
 				for b.Loop() {
-					depth, _ = x.match(prompt, depth)
+					depth, _ = x.Match(prompt, depth)
 				}
 			})
 		}
@@ -293,15 +285,15 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 // bytes is the memory held.
-func (x *prefixes) bytes() (n int) {
-	for _, index := range x.indexes {
+func (m *Model) bytes() (n int) {
+	for _, index := range m.indexes {
 		for s := range index.shards {
 			n += 24 * cap(index.shards[s].slots)
 		}
 	}
-	for _, m := range x.images {
-		if m != nil {
-			n += 24*cap(m.entries) + 4*cap(m.table)
+	for _, c := range m.caches {
+		if c != nil {
+			n += 24*cap(c.entries) + 4*cap(c.table)
 		}
 	}
 	return n

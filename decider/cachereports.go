@@ -1,0 +1,56 @@
+package decider
+
+import "pointsman/decider/kvcache"
+
+// BlockChange is a change of one block of an engine's KV cache.
+type BlockChange struct {
+	Key    uint64 // as kvcache.AppendKeys makes it
+	Stored bool   // else it was removed
+}
+
+// FollowBlocks empties the cache model of the replica of that name; from now on
+// it holds what ChangeBlocks reports. The number returned is for ChangeBlocks; 0
+// means that the pool keeps no such model, because it has no such replica or its
+// policy does not look at tokens.
+func (p *Pool) FollowBlocks(replica string) (follower uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil || p.tokens.Load() == nil {
+		return 0
+	}
+	p.followers++
+	r.cache = p.caches.Reset(r.cache, p.followers)
+	return p.followers
+}
+
+// UnfollowBlocks ends what FollowBlocks began: the cache model is emptied and
+// follows predictions again.
+func (p *Pool) UnfollowBlocks(replica string, follower uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.byName[replica]; r != nil && r.cache != nil && r.cache.Source() == follower {
+		r.cache = p.caches.Reset(r.cache, 0)
+	}
+}
+
+// ChangeBlocks reports changes of the cache of the replica's engine, in order. It
+// returns false when the cache model is no longer that follower's, which must
+// then follow anew.
+func (p *Pool) ChangeBlocks(replica string, follower uint64, changes []BlockChange) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byName[replica]
+	if r == nil || r.cache == nil || r.cache.Source() != follower {
+		return false
+	}
+	now := kvcache.Milliseconds(p.clock())
+	for _, c := range changes {
+		if c.Stored {
+			r.cache.Store(c.Key, now)
+		} else {
+			r.cache.Drop(c.Key)
+		}
+	}
+	return true
+}

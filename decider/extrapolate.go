@@ -1,0 +1,43 @@
+package decider
+
+import (
+	"time"
+
+	"pointsman/decider/kvcache"
+)
+
+// extrapolate returns the request's blocks and, where its body was truncated,
+// made-up keys for the blocks that were not seen: one for each block that the
+// prompt is long, chained to the last one seen. So two prompts that are equal as
+// far as they were seen count as equal to the end of the shorter one. That holds
+// for the turns of a conversation. It does not hold where no more was seen than
+// what many conversations begin with: then requests for the last block seen come
+// faster than one conversation has turns, and nothing is made up. The result is
+// valid until the next call.
+func (p *Pool) extrapolate(r *Request, now time.Duration) []uint64 {
+	n := r.Input / p.config.BlockTokens
+	if p.caches == nil || !r.Cut || len(r.Blocks) == 0 || len(r.Blocks) >= n {
+		return r.Blocks
+	}
+	if p.caches.RequestRate(r.Blocks[len(r.Blocks)-1], kvcache.Milliseconds(now)) > turnsRate {
+		return r.Blocks
+	}
+	b := append(p.extrapolated[:0], r.Blocks...)
+	key := b[len(b)-1]
+	for len(b) < min(n, maxExtrapolated) {
+		key = scramble(key + golden)
+		b = append(b, key)
+	}
+	p.extrapolated = b
+	return b
+}
+
+// golden is 2^64 over the golden ratio: it takes equal keys apart.
+const golden = 0x9e3779b97f4a7c15
+
+// turnsRate is the block request rate that the turns of one conversation reach
+// at most: one every 15 seconds.
+const turnsRate = 4
+
+// maxExtrapolated bounds the result: the length is only what the client claims.
+const maxExtrapolated = 1 << 10
