@@ -23,6 +23,9 @@ import (
 // maxExplain bounds the body that is to be explained, in bytes.
 const maxExplain = 16 << 20
 
+// MaxConns bounds the connections of the admin endpoint.
+const MaxConns = 256
+
 // Server is the admin endpoint. It is safe for concurrent use.
 type Server struct {
 	decider  *decider.Decider
@@ -51,7 +54,7 @@ func New(d *decider.Decider, set *metrics.Set, version string) *Server {
 		WriteTimeout:       10 * time.Second,
 		IdleTimeout:        time.Minute,
 		MaxRequestBodySize: maxExplain,
-		Concurrency:        256,
+		Concurrency:        MaxConns,
 		CloseOnShutdown:    true,
 	}
 	return s

@@ -8,12 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/listen"
 )
 
 // Feed reads the log lines that HAProxy's ring sends over TCP, each preceded
@@ -32,6 +32,8 @@ type Feed struct {
 	set       *metrics.Set
 	ttft      sync.Map // pool name → *metrics.PrometheusHistogram
 
+	accepted *listen.Group
+
 	mu        sync.Mutex
 	conns     map[net.Conn]struct{}
 	ls        map[net.Listener]struct{}
@@ -39,7 +41,6 @@ type Feed struct {
 	witnessed []witnessed // by time
 	closed    bool
 	wg        sync.WaitGroup
-	open      atomic.Int64
 }
 
 // TTFTBuckets are the bounds, in seconds, of the histogram of times to first
@@ -50,6 +51,10 @@ var TTFTBuckets = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120}
 // which the templates set to a fraction of this.
 const maxLine = 64 << 10
 
+// maxFeedConns bounds the connections of rings: one for each HAProxy process,
+// and two while it is reloaded. Each takes a buffer of maxLine.
+const maxFeedConns = 256
+
 // NewFeed returns a Feed that tells d and reports to set.
 func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 	f := &Feed{
@@ -58,9 +63,10 @@ func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 		Ignored:   set.NewCounter(`pointsman_feed_ignored_total{proxy="haproxy"}`),
 		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
 		Recovered: set.NewCounter(`pointsman_feed_recovered_total{proxy="haproxy"}`),
+		accepted:  listen.NewGroup("feed", maxFeedConns, log),
 		conns:     map[net.Conn]struct{}{}, ls: map[net.Listener]struct{}{},
 	}
-	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.open.Load()) })
+	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.accepted.Stats().Open) })
 	return f
 }
 
@@ -71,6 +77,7 @@ func (f *Feed) Serve(l net.Listener) error {
 		f.mu.Unlock()
 		return l.Close()
 	}
+	l = f.accepted.Listener(l)
 	f.ls[l] = struct{}{}
 	f.mu.Unlock()
 	for {
@@ -115,20 +122,18 @@ func (f *Feed) Close() {
 }
 
 func (f *Feed) serve(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
+	if tcp, ok := c.(*listen.Conn).Conn.(*net.TCPConn); ok {
 		// However this process ends, HAProxy gets a reset. HAProxy 3.0 does not
 		// act upon an orderly close: its ring would never connect again.
 		if err := tcp.SetLinger(0); err != nil {
 			f.log.Debug("feed connection", "error", err)
 		}
 	}
-	f.open.Add(1)
 	defer func() {
 		c.Close()
 		f.mu.Lock()
 		delete(f.conns, c)
 		f.mu.Unlock()
-		f.open.Add(-1)
 		f.wg.Done()
 	}()
 	err := readLines(c, f.line)

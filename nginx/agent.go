@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"pointsman/decider"
+	"pointsman/listen"
 	"pointsman/templates"
 )
 
@@ -36,14 +37,13 @@ type Agent struct {
 	options atomic.Pointer[Options]
 
 	latency *metrics.PrometheusHistogram
-	refused *metrics.Counter // connections beyond the bound
 	broken  *metrics.Counter // questions that were no HTTP
 	left    *metrics.Counter // questions that nginx broke off: the client had left
 	panics  *metrics.Counter
 	second  *metrics.Counter // questions after a try that failed
 	clipped *metrics.Counter // bodies of which less was kept than allowed
 
-	open    atomic.Int64 // connections
+	conns   *listen.Group
 	memory  atomic.Int64 // bytes of bodies held beyond smallHead each
 	held    sync.WaitGroup
 	scratch sync.Pool
@@ -88,7 +88,6 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 	a := &Agent{
 		decider: d, servers: s, log: log,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
-		refused: set.NewCounter("pointsman_nginx_refused_total"),
 		broken:  set.NewCounter("pointsman_nginx_malformed_total"),
 		left:    set.NewCounter("pointsman_nginx_abandoned_total"),
 		panics:  set.NewCounter("pointsman_nginx_panics_total"),
@@ -97,7 +96,9 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 	}
 	a.scratch.New = func() any { return &scratch{agent: a} }
 	a.options.Store(&o)
-	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.open.Load()) })
+	a.conns = listen.NewGroup("nginx", maxConns+o.MostHeld, log)
+	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.conns.Stats().Open) })
+	set.NewGauge("pointsman_nginx_refused_total", func() float64 { return float64(a.conns.Stats().Refused) })
 	set.NewGauge("pointsman_nginx_body_bytes", func() float64 { return float64(a.memory.Load()) })
 	a.http = &fasthttp.Server{
 		Handler:                      a.handle,
@@ -110,7 +111,7 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 		ReadTimeout:                  10 * time.Second,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  5 * time.Minute,
-		Concurrency:                  math.MaxInt32, // bounded guards it
+		Concurrency:                  math.MaxInt32, // conns bounds it, by closing: fasthttp would answer 503, which nginx passes on
 		NoDefaultServerHeader:        true,
 		NoDefaultDate:                true,
 		NoDefaultContentType:         true,
@@ -120,10 +121,13 @@ func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *
 }
 
 // Set changes the options.
-func (a *Agent) Set(o Options) { a.options.Store(&o) }
+func (a *Agent) Set(o Options) {
+	a.options.Store(&o)
+	a.conns.SetLimit(maxConns + o.MostHeld)
+}
 
 // Serve answers on l until Shutdown.
-func (a *Agent) Serve(l net.Listener) error { return a.http.Serve(&bounded{l, a}) }
+func (a *Agent) Serve(l net.Listener) error { return a.http.Serve(lending{a.conns.Listener(l)}) }
 
 // Shutdown stops accepting and waits for the answers under way.
 func (a *Agent) Shutdown(ctx context.Context) error {

@@ -292,10 +292,19 @@ func TestPanicIsNoFailure(t *testing.T) {
 	}
 }
 
-// Connections beyond the bound are closed, not answered.
-func TestConnectionsAreBounded(t *testing.T) {
+// Connections above the limit are closed, not answered. The limit grows by the
+// answers that may be held.
+func TestConnectionLimit(t *testing.T) {
 	a := ask(t, Options{})
-	a.open.Add(maxConns)
+	if n := a.conns.Limit(); n != maxConns {
+		t.Errorf("limit %d", n)
+	}
+	a.conns.SetLimit(1)
+	open, err := a.l.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
 	c, err := a.l.Dial()
 	if err != nil {
 		t.Fatal(err)
@@ -303,19 +312,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes were answered", n)
 	}
+	if s := a.conns.Stats(); s.Refused != 1 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
 	c.Close()
 	a.Set(Options{MostHeld: 1, Head: 1 << 20})
-	if c, err = a.l.Dial(); err != nil {
-		t.Fatal(err)
+	if n := a.conns.Limit(); n != maxConns+1 {
+		t.Errorf("limit %d with one answer held", n)
 	}
-	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	if _, err := c.Read(make([]byte, 1)); err != nil {
-		t.Errorf("a connection for an answer that may be held: %v", err)
-	}
-	c.Close()
-	a.open.Add(-maxConns)
-	if got := a.post(t, chat); got.where == "" || a.refused.Get() != 1 {
-		t.Errorf("%+v, %d refused", got, a.refused.Get())
+	if got := a.post(t, chat); got.where == "" || a.conns.Stats().Refused != 1 {
+		t.Errorf("%+v, %+v", got, a.conns.Stats())
 	}
 }
 

@@ -12,9 +12,36 @@ import (
 // gives back so that neither a goroutine nor its buffers wait, and where the
 // answer leads.
 type hold struct {
-	conn  *counted
+	conn  *lendable
 	next  []byte       // the location
 	ready atomic.Int32 // of conn and decision
+}
+
+// lending is a listener whose connections can be lent to a request that is held.
+type lending struct{ net.Listener }
+
+func (l lending) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &lendable{Conn: c}, nil
+}
+
+// lendable is a connection that, while it is lent, Close gives to a held
+// request.
+type lendable struct {
+	net.Conn
+	lent atomic.Pointer[scratch]
+}
+
+// Close closes the connection or, when it is lent, gives it to the request.
+func (c *lendable) Close() error {
+	if s := c.lent.Swap(nil); s != nil {
+		s.part()
+		return nil
+	}
+	return c.Conn.Close()
 }
 
 // buffers are what a body is read into.
@@ -30,7 +57,7 @@ func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
 	a.spare.Put(&buffers{s.head, s.tail})
 	s.buffers = buffers{}
 	a.held.Add(1)
-	s.conn = ctx.Conn().(*counted)
+	s.conn = ctx.Conn().(*lendable)
 	s.conn.lent.Store(s)
 	ctx.HijackSetNoResponse(true)
 	ctx.Hijack(func(net.Conn) {}) // then it closes the connection, which returns it

@@ -65,7 +65,7 @@ func TestHeldIsAnswered(t *testing.T) {
 			last = <-answered
 		}
 	}
-	if open := a.open.Load(); open > 1 {
+	if open := a.conns.Stats().Open; open > 1 {
 		t.Errorf("%d connections are open", open)
 	}
 }
@@ -90,7 +90,7 @@ func TestHeldAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
-	if n := a.open.Load(); n != 0 {
+	if n := a.conns.Stats().Open; n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
 }
@@ -147,9 +147,9 @@ func TestHeldAndGone(t *testing.T) {
 		t.Errorf("%d answers, %v: %s", n, err, b)
 	}
 	a.client.CloseIdleConnections()
-	for end := time.Now().Add(10 * time.Second); a.open.Load() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); a.conns.Stats().Open > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d connections are open", a.open.Load())
+			t.Fatalf("%d connections are open", a.conns.Stats().Open)
 		}
 	}
 	if got := a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 5)); got.where == "" {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/negasus/haproxy-spoe-go/frame"
+
+	"pointsman/listen"
 )
 
 const (
@@ -33,8 +35,9 @@ const (
 
 // conn is a connection: one goroutine reads from it, many write to it.
 type conn struct {
-	sock net.Conn
-	srv  *Server
+	sock   net.Conn  // as the operating system has it
+	closer io.Closer // ends sock and its count in Server.accepted
+	srv    *Server
 
 	// Of the reading goroutine alone.
 	in      []byte // in[r:w] is read from the socket and not yet used; nil while none is
@@ -69,9 +72,12 @@ type conn struct {
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
-	c := &conn{sock: sock, srv: s, limit: minMaxFrame, places: make(chan struct{}, maxInFlight)}
+	c := &conn{sock: sock, closer: sock, srv: s, limit: minMaxFrame, places: make(chan struct{}, maxInFlight)}
+	if counted, ok := sock.(*listen.Conn); ok {
+		c.sock = counted.Conn
+	}
 	c.look = c.readReady
-	if s, ok := sock.(syscall.Conn); ok {
+	if s, ok := c.sock.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, a buffer is kept
 	}
 	return c
@@ -79,15 +85,23 @@ func newConn(s *Server, sock net.Conn) *conn {
 
 // serve runs the connection until it ends. It never panics.
 func (c *conn) serve() {
-	defer c.sock.Close()
-	defer c.report()
+	defer c.closer.Close()
 	defer c.drop()
-	defer func() {
-		if p := recover(); p != nil {
-			c.srv.panicked("connection", p, debug.Stack())
-		}
-	}()
-	defer c.leave()
+	defer c.recover()
+	c.serveFrames()
+	c.leave()
+}
+
+// recover counts and logs a panic of the goroutine that serves the connection.
+func (c *conn) recover() {
+	if p := recover(); p != nil {
+		c.srv.panicked("connection", p, debug.Stack())
+	}
+}
+
+// serveFrames reads frames until the connection ends or one of them ends it.
+func (c *conn) serveFrames() {
+	defer c.recover()
 	c.startFrame()
 	for {
 		kind, err := c.next()
@@ -146,7 +160,7 @@ func (c *conn) report() {
 	case why == nil:
 	case refusalOf(why) != nil:
 		c.srv.stats.malformed.Add(1)
-		c.srv.quiet.warn(c.srv.log(), "spoa: connection closed", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
+		c.srv.peers.Warn(c.srv.log(), "spoa: connection closed", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
 	default:
 		c.srv.log().Debug("spoa: connection ended", "on", c.sock.LocalAddr(), "peer", c.sock.RemoteAddr(), "why", why)
 	}
@@ -168,9 +182,11 @@ func (c *conn) drain() {
 	c.sock.SetReadDeadline(time.Now()) // wakes the reader
 }
 
-// leave ends the connection when all ACKs are written.
+// leave ends the connection when all ACKs are written. Everything is counted
+// before the peer can see the end.
 func (c *conn) leave() {
 	c.calls.Wait()
+	c.report()
 	c.mu.Lock()
 	r := refusalOf(c.why)
 	quiet := c.why == nil && c.draining.Load()
@@ -181,5 +197,5 @@ func (c *conn) leave() {
 		c.farewell(codeNormal, "agent stops")
 		c.linger()
 	}
-	c.sock.Close() // its error is of no use: the socket may be closed already
+	c.closer.Close() // its error is of no use: the socket may be closed already
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"pointsman/listen"
 )
 
 // Defaults for the fields of Server that are zero.
@@ -39,15 +41,16 @@ type Server struct {
 	MaxConns     int           // over all listeners
 	Log          *slog.Logger  // nil means slog.Default()
 
-	stats counters
-	quiet quietLog // what peers do
-	crash quietLog // panics: never drowned by the former
+	stats   counters
+	peers   listen.BurstLog // lines about what peers send
+	crashes listen.BurstLog // lines about panics, never suppressed because of the former
 
 	mu        sync.Mutex
 	closing   bool
+	accepted  *listen.Group // bounds and counts connections; nil before the first Serve
 	listeners map[net.Listener]struct{}
-	conns     map[*conn]struct{}
-	ended     chan struct{} // closed when closing and the last connection has ended
+	conns     map[*conn]struct{} // being served
+	ended     chan struct{}      // closed when closing and the last connection has ended
 }
 
 // Stats are counts since the server was made, except Open.
@@ -63,18 +66,21 @@ type Stats struct {
 }
 
 type counters struct {
-	accepted, refused, frames, messages, malformed, panics, dropped atomic.Uint64
+	frames, messages, malformed, panics, dropped atomic.Uint64
 }
 
 // Stats may be called at any time. The counts are read one by one.
 func (s *Server) Stats() Stats {
+	var conns listen.Stats
 	s.mu.Lock()
-	open := len(s.conns)
+	if s.accepted != nil {
+		conns = s.accepted.Stats()
+	}
 	s.mu.Unlock()
 	return Stats{
-		Open:      open,
-		Accepted:  s.stats.accepted.Load(),
-		Refused:   s.stats.refused.Load(),
+		Open:      conns.Open,
+		Accepted:  conns.Accepted,
+		Refused:   conns.Refused,
 		Frames:    s.stats.frames.Load(),
 		Messages:  s.stats.messages.Load(),
 		Malformed: s.stats.malformed.Load(),
@@ -87,66 +93,51 @@ func (s *Server) Stats() Stats {
 // ErrServerClosed at once, or until l fails for good. It closes l. Several
 // listeners may be served at the same time.
 func (s *Server) Serve(l net.Listener) error {
-	defer l.Close()
-	if !s.addListener(l) {
+	defer l.Close() // where addListener refuses it
+	l, ok := s.addListener(l)
+	if !ok {
 		return ErrServerClosed
 	}
 	defer s.dropListener(l)
-	var wait time.Duration
 	for {
 		sock, err := l.Accept()
 		if err != nil {
 			if s.isClosing() {
 				return ErrServerClosed
 			}
-			// Temporary is deprecated for its vagueness, but nothing else tells
-			// "no descriptors left" from "listener gone".
-			var t interface{ Temporary() bool }
-			if !errors.As(err, &t) || !t.Temporary() {
-				return err
-			}
-			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			s.quiet.warn(s.log(), "spoa: accept failed", "err", err, "retry_in", wait)
-			time.Sleep(wait)
-			continue
+			return err
 		}
-		wait = 0
 		s.start(sock)
 	}
 }
 
-// SetMaxConns sets MaxConns while connections are served. Those that are open
-// stay.
+// SetMaxConns changes MaxConns while connections are served. Connections that
+// are already open stay open.
 func (s *Server) SetMaxConns(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.MaxConns = n
+	if s.accepted != nil {
+		s.accepted.SetLimit(orDefault(n, DefaultMaxConns))
+	}
 }
 
-// start serves a connection on its own goroutine, or closes it if there is no
-// place for it.
+// start serves a connection on its own goroutine.
 func (s *Server) start(sock net.Conn) {
 	c := newConn(s, sock)
 	s.mu.Lock()
-	most := orDefault(s.MaxConns, DefaultMaxConns)
-	full := len(s.conns) >= most
-	ok := !full && !s.closing
-	if ok {
+	closing := s.closing
+	if !closing {
 		if s.conns == nil {
 			s.conns = map[*conn]struct{}{}
 		}
 		s.conns[c] = struct{}{}
 	}
 	s.mu.Unlock()
-	if !ok {
+	if closing {
 		sock.Close()
-		if full {
-			s.stats.refused.Add(1)
-			s.quiet.warn(s.log(), "spoa: too many connections", "max", most)
-		}
 		return
 	}
-	s.stats.accepted.Add(1)
 	go func() {
 		defer s.dropConn(c)
 		c.serve()
@@ -188,17 +179,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Server) addListener(l net.Listener) bool {
+// addListener returns the listener to accept from in the place of l, or false
+// after Shutdown.
+func (s *Server) addListener(l net.Listener) (net.Listener, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
-		return false
+		return nil, false
 	}
+	if s.accepted == nil {
+		s.accepted = listen.NewGroup("spoe", orDefault(s.MaxConns, DefaultMaxConns), s.log())
+	}
+	l = s.accepted.Listener(l)
 	if s.listeners == nil {
 		s.listeners = map[net.Listener]struct{}{}
 	}
 	s.listeners[l] = struct{}{}
-	return true
+	return l, true
 }
 
 func (s *Server) dropListener(l net.Listener) {
@@ -224,7 +221,7 @@ func (s *Server) isClosing() bool {
 
 func (s *Server) panicked(where string, p any, stack []byte) {
 	s.stats.panics.Add(1)
-	s.crash.warn(s.log(), "spoa: recovered from a panic", "in", where, "panic", p, "stack", string(stack))
+	s.crashes.Warn(s.log(), "spoa: recovered from a panic", "in", where, "panic", p, "stack", string(stack))
 }
 
 func (s *Server) log() *slog.Logger {

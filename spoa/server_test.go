@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -349,38 +348,6 @@ func TestSeveralListeners(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the listener is left open: %v", err)
 	}
-}
-
-// flaky fails as a process out of descriptors does, then as a closed listener.
-type flaky struct {
-	net.Listener
-	left int
-}
-
-type tooMany struct{ error }
-
-func (tooMany) Temporary() bool { return true }
-
-func (f *flaky) Accept() (net.Conn, error) {
-	if f.left--; f.left >= 0 {
-		return nil, tooMany{errors.New("too many open files")}
-	}
-	return nil, io.ErrUnexpectedEOF
-}
-func (f *flaky) Close() error { return nil }
-
-func TestAcceptBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		s := &Server{Handler: echo, Log: slog.New(slog.DiscardHandler)}
-		if err := s.Serve(&flaky{left: 10}); err != io.ErrUnexpectedEOF {
-			t.Errorf("Serve: %v", err)
-		}
-		// 5, 10, 20 … 640 ms, then 1 s twice
-		if took := time.Since(began); took != 3275*time.Millisecond {
-			t.Errorf("waited %v", took)
-		}
-	})
 }
 
 // syncBuffer is a log that may be read while it is written.

@@ -21,6 +21,7 @@ import (
 	"pointsman/decider"
 	"pointsman/engine"
 	"pointsman/haproxy"
+	"pointsman/listen"
 	"pointsman/spoa"
 )
 
@@ -72,22 +73,23 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 
 // agent is a running pointsman.
 type agent struct {
-	path    string
-	conf    *config.Config
-	log     *slog.Logger
-	decider *decider.Decider
-	spoe    *spoa.Server
-	feed    *haproxy.Feed
-	engines *engine.Watch
-	nginx   *nginxSide       // nil when no nginx asks
-	runtime *haproxy.Runtime // nil without haproxy.runtime_api
-	watch   watch
-	found   chan found
-	knownMu sync.Mutex
-	known   map[string]found // by pool
-	admin   *admin.Server
-	epoch   time.Time // when the decider's clock was 0
-	failed  chan error
+	path       string
+	conf       *config.Config
+	log        *slog.Logger
+	decider    *decider.Decider
+	spoe       *spoa.Server
+	feed       *haproxy.Feed
+	engines    *engine.Watch
+	nginx      *nginxSide       // nil when no nginx asks
+	runtime    *haproxy.Runtime // nil without haproxy.runtime_api
+	watch      watch
+	found      chan found
+	knownMu    sync.Mutex
+	known      map[string]found // by pool
+	admin      *admin.Server
+	adminConns *listen.Group
+	epoch      time.Time // when the decider's clock was 0
+	failed     chan error
 }
 
 func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error) {
@@ -105,12 +107,13 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,
 		found: make(chan found), known: map[string]found{}, watch: watch{},
-		spoe:    &spoa.Server{MaxConns: maxConns(conf), Handler: asked.Handle, Log: log},
-		feed:    haproxy.NewFeed(d, set, log),
-		engines: engine.NewWatch(d, set, log),
-		admin:   admin.New(d, set, version),
-		epoch:   epoch,
-		failed:  make(chan error, 8),
+		spoe:       &spoa.Server{MaxConns: maxConns(conf), Handler: asked.Handle, Log: log},
+		feed:       haproxy.NewFeed(d, set, log),
+		engines:    engine.NewWatch(d, set, log),
+		admin:      admin.New(d, set, version),
+		adminConns: listen.NewGroup("admin", admin.MaxConns, log),
+		epoch:      epoch,
+		failed:     make(chan error, 8),
 	}
 	if conf.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
@@ -176,7 +179,7 @@ func (a *agent) start() error {
 	servers := []server{
 		{"spoe", l.SPOE, a.spoe.Serve},
 		{"feed", l.Feed, a.feed.Serve},
-		{"admin", l.Admin, a.admin.Serve},
+		{"admin", l.Admin, func(l net.Listener) error { return a.admin.Serve(a.adminConns.Listener(l)) }},
 	}
 	if a.nginx != nil {
 		servers = append(servers, server{"nginx", l.Nginx, a.nginx.agent.Serve})

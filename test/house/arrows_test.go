@@ -15,7 +15,8 @@ var arrows = map[string][]string{
 	"templates": {},
 	"config":    {},
 	"discover":  {},
-	"spoa":      {}, // transport: frames and connections, no decisions
+	"listen":    {},
+	"spoa":      {"listen"}, // transport: frames and connections, no decisions
 
 	// Decisions. Pool imports its parts, never the reverse.
 	"decider/kvcache": {},
@@ -31,8 +32,8 @@ var arrows = map[string][]string{
 
 	// Proxies. haproxy and nginx never import each other.
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
-	"haproxy": {"decider", "intake", "spoa", "templates"},
-	"nginx":   {"decider", "intake", "templates"},
+	"haproxy": {"decider", "intake", "listen", "spoa", "templates"},
+	"nginx":   {"decider", "intake", "listen", "templates"},
 	"admin":   {"decider", "intake"},
 
 	// Simulation.
@@ -44,10 +45,10 @@ var arrows = map[string][]string{
 
 	// Programs.
 	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
-		"haproxy", "intake", "nginx", "prompt", "session", "spoa", "templates"},
+		"haproxy", "intake", "listen", "nginx", "prompt", "session", "spoa", "templates"},
 	"demo": {"admin", "agent", "config", "decider", "prompt", "sim", "sim/fakevllm", "templates"},
 	"cmd/pointsman": {"admin", "agent", "config", "decider", "decider/policy", "demo", "discover", "engine", "engine/kvevents", "engine/metrics",
-		"engine/tokenize", "haproxy", "intake", "nginx", "prompt", "session", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "spoa", "templates"},
+		"engine/tokenize", "haproxy", "intake", "listen", "nginx", "prompt", "session", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "spoa", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {},
 	"packaging":       {},

@@ -1,6 +1,7 @@
-package spoa
+package listen
 
 import (
+	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -8,13 +9,13 @@ import (
 	"time"
 )
 
-func TestQuietLog(t *testing.T) {
+func TestBurstLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out syncBuffer
+		var out bytes.Buffer
 		l := slog.New(slog.NewTextHandler(&out, nil))
-		var q quietLog
+		var b BurstLog
 		for range 2_500 {
-			q.warn(l, "x")
+			b.Warn(l, "x")
 			time.Sleep(time.Millisecond)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
