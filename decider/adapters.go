@@ -87,5 +87,29 @@ func (a *adapters) restart() {
 // name, or to be loading it. Every replica has "", the model itself.
 func (r *Replica) HasLoRA(name string) bool { return name == "" || r.adapters.find(name) != nil }
 
+// LoRAState says whether a replica is believed to have an adapter.
+type LoRAState uint8
+
+const (
+	LoRAAbsent  LoRAState = iota
+	LoRALoading           // requests for it are on their way
+	LoRALoaded            // a request for it has had its first byte
+)
+
+// LoRA is the state of the adapter of that name on the replica.
+func (r *Replica) LoRA(name string) LoRAState {
+	switch x := r.adapters.find(name); {
+	case x == nil:
+		return LoRAAbsent
+	case x.loaded:
+		return LoRALoaded
+	}
+	return LoRALoading
+}
+
+// LoRASlots is how many adapters the replica's engine keeps loaded, as reported
+// or configured.
+func (r *Replica) LoRASlots() int { return r.adapters.slots }
+
 // LoRAs is the number of adapters that the replica is believed to have.
 func (r *Replica) LoRAs() int { return len(r.adapters.list) }

@@ -87,7 +87,7 @@ func (p *Pool) Autoscale() Autoscale {
 		work += p.backlog(r, now)
 		a.QueueRequests += r.prefill.n
 		a.QueueTokens += r.prefill.uncached
-		a.KVUsage += p.view.kvUsage(i)
+		a.KVUsage += p.view.KVUsage(i)
 	}
 	if s := p.admissionStatus(now); s != nil {
 		for _, b := range s.Bands {

@@ -48,8 +48,8 @@ func (id ID) String() string {
 	return string(s[:])
 }
 
-// key is 64 bits of the id, for choices that must be the same for the same request.
-func (id ID) key() uint64 {
+// Hash is 64 bits of the id, for choices that must be the same for the same request.
+func (id ID) Hash() uint64 {
 	var k uint64
 	for i := range 8 {
 		k = k<<8 | uint64(id[i]^id[8+i])

@@ -80,19 +80,19 @@ func (v *View) Cached(i int) int {
 // it, predicted: prompt tokens that it has not cached, of requests whose first
 // token has not come, less what it must have done of them by now. A token deep
 // in a prompt counts for more than one, as attention makes it cost more.
-func (v *View) Queue(i int) float64 { return v.pool.backlog(v.Replicas[i], v.Now) }
+func (v *View) PrefillBacklog(i int) float64 { return v.pool.backlog(v.Replicas[i], v.Now) }
 
 // Queued is the number of requests in that queue.
-func (v *View) Queued(i int) int { return v.Replicas[i].prefill.n }
+func (v *View) PrefillQueueLen(i int) int { return v.Replicas[i].prefill.n }
 
 // Uncached is the number of prompt tokens to be computed of those requests,
 // nothing taken off for time.
-func (v *View) Uncached(i int) int { return v.Replicas[i].prefill.uncached }
+func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.uncached }
 
 // InUse is how many blocks of the cache the requests on the replica at index i
 // of Replicas need, shared ones counted once; 0 unless the policy is a
 // PrefixUser.
-func (v *View) InUse(i int) int {
+func (v *View) BlocksInUse(i int) int {
 	if c := v.Replicas[i].cache; c != nil {
 		return c.InUse()
 	}
@@ -100,7 +100,7 @@ func (v *View) InUse(i int) int {
 }
 
 // Shared is how many of the prompt's blocks are among those in use.
-func (v *View) Shared(i int) int {
+func (v *View) SharedBlocks(i int) int {
 	if c := v.Replicas[i].cache; c != nil {
 		return c.MatchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
 	}
@@ -109,16 +109,16 @@ func (v *View) Shared(i int) int {
 
 // Work is the prefill work that the request would be on the replica at index i
 // of Replicas, in the tokens of Queue.
-func (v *View) Work(i int) float64 { return prefillWork(v.input-v.Cached(i), v.input) }
+func (v *View) PrefillCost(i int) float64 { return prefillWork(v.input-v.Cached(i), v.input) }
 
 // Speed is the prefill speed of the replica at index i of Replicas, learned
 // from first tokens, in the tokens of Queue a second.
-func (v *View) Speed(i int) float64 { return v.pool.speed(v.Replicas[i]) }
+func (v *View) PrefillSpeed(i int) float64 { return v.pool.speed(v.Replicas[i]) }
 
 // Heat is how often, of late, requests came for the first of the prompt's
 // blocks that the replica at index i of Replicas lacks: a count that falls to
 // 1/e in a minute. It is 0 where no replica has that block.
-func (v *View) Heat(i int) float64 {
+func (v *View) BlockRequestRate(i int) float64 {
 	if v.best == 0 {
 		return 0
 	}

@@ -60,19 +60,19 @@ func (p *CacheAware) Rank(r *Request, v *View, dst []int) []int {
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
-		d := p.depth[replica.slot]
+		d := p.depth[replica.Slot()]
 		best = max(best, d)
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, float64(p.size(replica)))
 	}
-	least, most := v.loads()
+	least, most := v.InFlightRange()
 	if most-least > p.BalanceAbsThreshold && float64(most) > p.BalanceRelThreshold*float64(least) {
-		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return replica.load() })
+		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return replica.Load() })
 	}
 	if p.rate(r, v, best) <= p.CacheThreshold {
 		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return float64(p.size(replica)) })
 	}
-	return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return -float64(p.depth[replica.slot]) })
+	return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return -float64(p.depth[replica.Slot()]) })
 }
 
 var (

@@ -192,14 +192,14 @@ func TestQuantities(t *testing.T) {
 	r.ttft.add(2*time.Second, clock.now)
 	r.adapters.take("sql")
 	p.view.Now, p.view.input, p.view.Candidates = clock.now, 700, []int{0, 1}
-	queue := p.view.Queue(1)
+	queue := p.view.PrefillBacklog(1)
 	if queue < 2000 { // of two prompts of 1000 tokens
 		t.Errorf("%v tokens queued", queue)
 	}
 	e := evaluation{view: &p.view, index: 1, replica: r, home: []int{0, 1},
 		request: &Request{Input: 700, Output: -1, Priority: -3, LoRA: "sql"}}
 	want := map[string]float64{
-		"in_flight": 5, "waiting": 2, "running": 3, "tokens": 400, "queue_tokens": queue, "speed": p.view.Speed(1), "kv_usage": .4, "throughput": 1,
+		"in_flight": 5, "waiting": 2, "running": 3, "tokens": 400, "queue_tokens": queue, "speed": p.view.PrefillSpeed(1), "kv_usage": .4, "throughput": 1,
 		"latency": 2, "weight": 3, "capacity": 1000, "cached": 300, "uncached": 400, "best_cached": 300, "input": 700,
 		"output": 0, "priority": -3, "replicas": 2, "same_node": 0, "same_zone": 1, "has_lora": 1, "loras": 1, "session_rank": 1,
 	}

@@ -46,8 +46,8 @@ func (p *KVCost) Rank(r *Request, v *View, dst []int) []int {
 	block := float64(v.BlockTokens)
 	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
 		i := v.Candidates[c]
-		prefill := max(0, (float64(v.Uncached(i)+r.Input)-p.OverlapCredit*float64(v.Cached(i)))/block)
-		inUse := float64(v.InUse(i)) + max(0, float64(r.Input)/block-float64(v.Shared(i)))
+		prefill := max(0, (float64(v.PrefillQueueTokens(i)+r.Input)-p.OverlapCredit*float64(v.Cached(i)))/block)
+		inUse := float64(v.BlocksInUse(i)) + max(0, float64(r.Input)/block-float64(v.SharedBlocks(i)))
 		cost := p.PrefillLoadScale*prefill + inUse
 		v.SetTerm(c, 0, prefill)
 		v.SetTerm(c, 1, inUse)

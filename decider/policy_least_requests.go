@@ -12,7 +12,7 @@ func (LeastRequests) Terms() []string { return leastRequestsTerms }
 // Rank implements Policy.
 func (LeastRequests) Rank(_ *Request, v *View, dst []int) []int {
 	return v.Least(dst, 3, func(c int, r *Replica) float64 {
-		load := r.load()
+		load := r.Load()
 		v.SetTerm(c, 0, load)
 		return load
 	})

@@ -37,13 +37,13 @@ func (LeastWork) UsesPrefix() bool { return true }
 // Rank implements Policy.
 func (LeastWork) Rank(r *Request, v *View, dst []int) []int {
 	n := float64(len(v.Candidates))
-	return v.leastWork(r, dst, workRoom+workCopy*float64(v.queued())/n, workHeat/n, v.Work)
+	return leastWork(r, v, dst, workRoom+workCopy*float64(queued(v))/n, workHeat/n, v.PrefillCost)
 }
 
 // queued is the number of requests before their first token on all candidates.
-func (v *View) queued() (n int) {
+func queued(v *View) (n int) {
 	for _, i := range v.Candidates {
-		n += v.Queued(i)
+		n += v.PrefillQueueLen(i)
 	}
 	return n
 }
@@ -55,19 +55,19 @@ const ownHeat = 1.0
 // leastWork ranks by least work, of which work tells a replica's own part. A
 // token cached elsewhere costs dearness, less by heat times how often others ask
 // for it.
-func (v *View) leastWork(r *Request, dst []int, dearness, heat float64, work func(i int) float64) []int {
+func leastWork(r *Request, v *View, dst []int, dearness, heat float64, work func(i int) float64) []int {
 	best := v.BestCached()
 	mine := r.Input + max(r.Output, 0)
 	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
 		i := v.Candidates[c]
-		queue, own, speed := v.Queue(i), work(i), v.Speed(i)
+		queue, own, speed := v.PrefillBacklog(i), work(i), v.PrefillSpeed(i)
 		duplicate := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
-			duplicate = dearness / (1 + heat*max(0, v.Heat(i)-ownHeat)) * float64(lacks)
+			duplicate = dearness / (1 + heat*max(0, v.BlockRequestRate(i)-ownHeat)) * float64(lacks)
 		}
 		inFlight := workInFlight * float64(replica.InputTokens())
 		// What requests share takes room once; their output is still to come.
-		held := (v.InUse(i)-v.Shared(i))*v.BlockTokens + replica.Tokens() - replica.InputTokens()
+		held := (v.BlocksInUse(i)-v.SharedBlocks(i))*v.BlockTokens + replica.Tokens() - replica.InputTokens()
 		pressure := max(0, float64(held+mine)-workMemory*float64(replica.CacheTokens()))
 		cost := (queue + own + duplicate + inFlight + pressure) / speed
 		for t, x := range [...]float64{queue, own, duplicate, inFlight, pressure, speed, cost} {

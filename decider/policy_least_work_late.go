@@ -23,8 +23,8 @@ func (LeastWorkLate) UsesPrefix() bool { return true }
 // Rank implements Policy.
 func (LeastWorkLate) Rank(r *Request, v *View, dst []int) []int {
 	n := float64(len(v.Candidates))
-	dearness := lateCopy + lateQueue*float64(v.queued())/n
-	return v.leastWork(r, dst, dearness, lateHeat/n, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
+	dearness := lateCopy + lateQueue*float64(queued(v))/n
+	return leastWork(r, v, dst, dearness, lateHeat/n, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
 }
 
 var (

@@ -8,13 +8,13 @@ type PowerOfTwo struct{}
 
 // Rank implements Policy. The other one of the pair is the first fallback.
 func (PowerOfTwo) Rank(_ *Request, v *View, dst []int) []int {
-	a := v.weighted(-1)
+	a := v.DrawByWeight(-1)
 	if len(v.Candidates) == 1 {
 		return append(dst, v.Candidates[0])
 	}
-	b := v.weighted(a)
+	b := v.DrawByWeight(a)
 	x, y := v.Candidates[a], v.Candidates[b]
-	lx, ly := v.Replicas[x].load(), v.Replicas[y].load()
+	lx, ly := v.Replicas[x].Load(), v.Replicas[y].Load()
 	if ly < lx || ly == lx && v.Rand.IntN(2) == 0 {
 		x, y = y, x
 	}

@@ -73,12 +73,12 @@ func (p *PrefixAffinity) Rank(r *Request, v *View, dst []int) []int {
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
-		d := p.depth[replica.slot]
+		d := p.depth[replica.Slot()]
 		best = max(best, d)
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, float64(p.size(replica)))
 	}
-	least, most := v.loads()
+	least, most := v.InFlightRange()
 	if float64(most-least) > p.ImbalancedThreshold || len(r.Blocks) == 0 {
 		return p.two.Rank(r, v, dst)
 	}
@@ -86,10 +86,10 @@ func (p *PrefixAffinity) Rank(r *Request, v *View, dst []int) []int {
 		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return float64(p.size(replica)) })
 	}
 	return v.Least(dst, 3, func(_ int, replica *Replica) float64 {
-		if p.depth[replica.slot] < best {
-			return behind + replica.load()
+		if p.depth[replica.Slot()] < best {
+			return behind + replica.Load()
 		}
-		return replica.load()
+		return replica.Load()
 	})
 }
 

@@ -50,16 +50,16 @@ func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
 	p.matchPrefix(r)
 	sum, squares := 0.0, 0.0
 	for _, i := range v.Candidates {
-		x := float64(v.Replicas[i].inFlight)
+		x := float64(v.Replicas[i].InFlight())
 		sum, squares = sum+x, squares+x*x
 	}
 	n := float64(len(v.Candidates))
 	mean := sum / n
 	bound := mean + p.StandardDeviations*math.Sqrt(max(0, squares/n-mean*mean))
-	least, most := v.loads()
+	least, most := v.InFlightRange()
 	balanced := most-least <= p.ImbalanceCount
 	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
-		d, load := p.depth[replica.slot], float64(replica.inFlight)
+		d, load := p.depth[replica.Slot()], float64(replica.InFlight())
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, load)
 		v.SetTerm(c, 2, bound)

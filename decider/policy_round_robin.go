@@ -10,12 +10,17 @@ package decider
 type RoundRobin struct {
 	next   int
 	begun  bool
+	even   bool  // all weights are equal
 	credit []int // by replica
 }
 
 // Members implements MemberObserver.
 func (p *RoundRobin) Members(replicas []*Replica) {
 	p.credit = make([]int, len(replicas))
+	p.even = true
+	for _, r := range replicas {
+		p.even = p.even && r.Weight() == replicas[0].Weight()
+	}
 }
 
 // Rank implements Policy.
@@ -24,7 +29,7 @@ func (p *RoundRobin) Rank(_ *Request, v *View, dst []int) []int {
 		p.begun = true
 		p.next = v.Rand.IntN(len(v.Candidates))
 	}
-	if v.even {
+	if p.even {
 		p.next++
 		return append(dst, v.Candidates[p.next%len(v.Candidates)])
 	}

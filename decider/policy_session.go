@@ -64,7 +64,7 @@ func sessionTable(replicas []*Replica) *session.Table {
 func (p *Session) Rank(r *Request, v *View, dst []int) []int {
 	key := r.Session
 	if !r.HasSession {
-		key = r.ID.key()
+		key = r.ID.Hash()
 	}
 	start := len(dst)
 	n := 1 + p.Fallbacks

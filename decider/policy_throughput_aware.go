@@ -15,9 +15,9 @@ func (ThroughputAware) Terms() []string { return throughputAwareTerms }
 // Rank implements Policy.
 func (ThroughputAware) Rank(_ *Request, v *View, dst []int) []int {
 	return v.Least(dst, 3, func(c int, r *Replica) float64 {
-		x := r.throughput(v.Now)
+		x := v.Throughput(v.Candidates[c])
 		v.SetTerm(c, 0, x)
-		return x / float64(max(r.weight, 1))
+		return x / float64(max(r.Weight(), 1))
 	})
 }
 

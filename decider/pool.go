@@ -370,7 +370,7 @@ func (p *Pool) addFallbacks(from []int) {
 				i = (i + 1) % n
 			}
 			c := from[i]
-			if best < 0 || p.replicas[c].load() < p.replicas[best].load() {
+			if best < 0 || p.replicas[c].Load() < p.replicas[best].Load() {
 				best = c
 			}
 		}

@@ -1,7 +1,5 @@
 package decider
 
-import "time"
-
 // quantity is a named figure that an expression may use.
 type quantity struct {
 	name string
@@ -29,16 +27,16 @@ func (q quantity) zero() any {
 // quantities is the table of names for expressions. docs/policies/expression.md
 // explains each.
 var quantities = []quantity{
-	{"in_flight", false, func(e *evaluation) float64 { return float64(e.replica.inFlight) }},
-	{"waiting", false, func(e *evaluation) float64 { return e.view.waiting(e.index) }},
-	{"running", false, func(e *evaluation) float64 { return e.view.running(e.index) }},
-	{"tokens", false, func(e *evaluation) float64 { return float64(e.replica.tokens) }},
-	{"queue_tokens", false, func(e *evaluation) float64 { return e.view.Queue(e.index) }},
-	{"speed", false, func(e *evaluation) float64 { return e.view.Speed(e.index) }},
-	{"kv_usage", false, func(e *evaluation) float64 { return e.view.kvUsage(e.index) }},
-	{"throughput", false, func(e *evaluation) float64 { return e.replica.throughput(e.view.Now) }},
-	{"latency", false, func(e *evaluation) float64 { return e.replica.latencyNow(e.view.Now) }},
-	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.weight) }},
+	{"in_flight", false, func(e *evaluation) float64 { return float64(e.replica.InFlight()) }},
+	{"waiting", false, func(e *evaluation) float64 { return e.view.WaitingRequests(e.index) }},
+	{"running", false, func(e *evaluation) float64 { return e.view.RunningRequests(e.index) }},
+	{"tokens", false, func(e *evaluation) float64 { return float64(e.replica.Tokens()) }},
+	{"queue_tokens", false, func(e *evaluation) float64 { return e.view.PrefillBacklog(e.index) }},
+	{"speed", false, func(e *evaluation) float64 { return e.view.PrefillSpeed(e.index) }},
+	{"kv_usage", false, func(e *evaluation) float64 { return e.view.KVUsage(e.index) }},
+	{"throughput", false, func(e *evaluation) float64 { return e.view.Throughput(e.index) }},
+	{"latency", false, func(e *evaluation) float64 { return timeToFirstByte(e) }},
+	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.Weight()) }},
 	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.CacheTokens()) }},
 	{"cached", false, func(e *evaluation) float64 { return float64(e.view.Cached(e.index)) }},
 	{"uncached", false, func(e *evaluation) float64 { return float64(e.request.Input - e.view.Cached(e.index)) }},
@@ -47,8 +45,8 @@ var quantities = []quantity{
 	{"output", false, func(e *evaluation) float64 { return float64(max(e.request.Output, 0)) }},
 	{"priority", false, func(e *evaluation) float64 { return float64(e.request.Priority) }},
 	{"replicas", false, func(e *evaluation) float64 { return float64(len(e.view.Candidates)) }},
-	{"same_node", true, func(e *evaluation) float64 { return truth(e.replica.near == 2) }},
-	{"same_zone", true, func(e *evaluation) float64 { return truth(e.replica.near >= 1) }},
+	{"same_node", true, func(e *evaluation) float64 { return truth(e.replica.Near() == 2) }},
+	{"same_zone", true, func(e *evaluation) float64 { return truth(e.replica.Near() >= 1) }},
 	{"has_lora", true, func(e *evaluation) float64 { return truth(e.replica.HasLoRA(e.request.LoRA)) }},
 	{"loras", false, func(e *evaluation) float64 { return float64(e.replica.LoRAs()) }},
 	{"session_rank", false, sessionRank},
@@ -65,10 +63,10 @@ func sessionRank(e *evaluation) float64 {
 	return float64(len(e.home))
 }
 
-// latencyNow is in seconds; 0 when nothing was measured of late, so that a
-// replica without news is tried.
-func (r *Replica) latencyNow(t time.Duration) float64 {
-	if mean, ok := r.TTFT(t); ok {
+// timeToFirstByte is in seconds. It is 0 without a recent measurement, so that the
+// replica is tried.
+func timeToFirstByte(e *evaluation) float64 {
+	if mean, ok := e.replica.TTFT(e.view.Now); ok {
 		return mean.Seconds()
 	}
 	return 0

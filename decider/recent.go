@@ -55,10 +55,6 @@ func (l *latency) add(ttft, now time.Duration) {
 
 func (l *latency) known(now time.Duration) bool { return l.some && now-l.at < latencyKept }
 
-// Taken is the number of requests that the replica was given in the second
-// before now, by the pool's clock.
-func (r *Replica) Taken(now time.Duration) float64 { return r.taken.rate(now) }
-
 // TTFT is the mean time to first byte of the replica's last requests. It
 // reports false when there was none in the last 30 seconds.
 func (r *Replica) TTFT(now time.Duration) (mean time.Duration, ok bool) {

@@ -72,6 +72,11 @@ func (r *Replica) Name() string { return r.name }
 // InFlight is the number of requests reserved on the replica.
 func (r *Replica) InFlight() int { return r.inFlight }
 
+// Slot is a small number, 0 or more, that no other member of the pool has. It
+// stays the same as long as the replica is a member, and is reused afterwards:
+// policies index what they keep of each replica by it.
+func (r *Replica) Slot() int { return r.slot }
+
 // Waiting is the number of those whose first byte has not come.
 func (r *Replica) Waiting() int { return r.waiting }
 
@@ -111,8 +116,9 @@ func (r *Replica) Node() string { return r.node }
 // Weight is the replica's relative share, at least 1 for a candidate.
 func (r *Replica) Weight() int { return r.weight }
 
-// load is what the replica would hold with one request more, by its weight.
-func (r *Replica) load() float64 { return float64(r.inFlight+1) / float64(max(r.weight, 1)) }
+// Load is the number of requests in flight with one more, per unit of weight:
+// policies that go by requests compare it.
+func (r *Replica) Load() float64 { return float64(r.inFlight+1) / float64(max(r.weight, 1)) }
 
 // open reports whether the replica takes requests at all.
 func (r *Replica) open() bool { return !r.down && !r.unwell && !r.draining && r.weight > 0 }

@@ -141,5 +141,5 @@ func (r *Request) splitKey() uint64 {
 	if r.HasSession {
 		return scramble(r.Session)
 	}
-	return r.ID.key()
+	return r.ID.Hash()
 }

@@ -209,7 +209,7 @@ func (p *Pool) thief(best int) int {
 			continue
 		}
 		extra := float64(v.Cached(best) - v.Cached(i))
-		gain := (v.Queue(best)+v.Work(best))/v.Speed(best)*v.Speed(i) - v.Work(i)
+		gain := (v.PrefillBacklog(best)+v.PrefillCost(best))/v.PrefillSpeed(best)*v.PrefillSpeed(i) - v.PrefillCost(i)
 		if gain > max(0, stealing*extra) && (found < 0 || c.tokens < p.replicas[found].tokens) {
 			found = i
 		}

@@ -82,16 +82,6 @@ func (p *routed) FirstToken(r *Request, replica int) {
 // Finished implements Observer.
 func (*routed) Finished(*Request, int, Outcome) {}
 
-// loads are the fewest and the most requests in flight of the candidates.
-func (v *View) loads() (least, most int) {
-	least = v.Replicas[v.Candidates[0]].inFlight
-	for _, i := range v.Candidates {
-		n := v.Replicas[i].inFlight
-		least, most = min(least, n), max(most, n)
-	}
-	return least, most
-}
-
 // behind is added to the cost of candidates that are to come after all others.
 const behind = 1e12
 

@@ -33,7 +33,7 @@ func (s *ApproximatePrefixScorer) Score(r *Request, v *View, out []float64) {
 	}
 	s.matchPrefix(r)
 	for c, i := range v.Candidates {
-		out[c] = float64(s.depth[v.Replicas[i].slot]) / float64(len(r.Blocks))
+		out[c] = float64(s.depth[v.Replicas[i].Slot()]) / float64(len(r.Blocks))
 	}
 }
 

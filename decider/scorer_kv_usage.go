@@ -7,7 +7,7 @@ type KVUsageScorer struct{}
 // Score implements Scorer.
 func (KVUsageScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = 1 - min(1, max(0, v.kvUsage(i)))
+		out[c] = 1 - min(1, max(0, v.KVUsage(i)))
 	}
 }
 

@@ -6,7 +6,7 @@ type LocalityScorer struct{}
 // Score implements Scorer.
 func (LocalityScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = float64(v.Replicas[i].near) / 2
+		out[c] = float64(v.Replicas[i].Near()) / 2
 	}
 }
 

@@ -12,14 +12,13 @@ func (LoRAScorer) Score(r *Request, v *View, out []float64) {
 		return
 	}
 	for c, i := range v.Candidates {
-		a := &v.Replicas[i].adapters
-		x := a.find(r.LoRA)
-		switch {
-		case x != nil && x.loaded:
+		replica := v.Replicas[i]
+		switch state := replica.LoRA(r.LoRA); {
+		case state == LoRALoaded:
 			out[c] = 1
-		case x != nil:
+		case state == LoRALoading:
 			out[c] = 0.6
-		case len(a.list) < a.slots:
+		case replica.LoRAs() < replica.LoRASlots():
 			out[c] = 0.8
 		default:
 			out[c] = 0

@@ -3,13 +3,18 @@ package decider
 import "slices"
 
 // NoHitLRUScorer spreads prompts that no replica has cached: 1 for the
-// candidate that was given such a prompt longest ago, down to 0 for the last
-// one. It has no opinion on a prompt that some replica has. Add it to prefix,
-// which has nothing to choose cold prompts by.
+// candidate that was sent such a prompt longest ago, down to 0 for the one that
+// was sent one last. It has no opinion on a prompt that some replica has cached.
+// Combine it with prefix, which has no preference among replicas for such
+// prompts.
 type NoHitLRUScorer struct {
-	order []*Replica // the one given a cold prompt longest ago first
-	now   []*Replica // the pool's, by index
-	cold  bool       // the last request scored was
+	order []coldTurn // the replica sent a cold prompt longest ago first
+	cold  bool       // the request scored last was cold
+}
+
+type coldTurn struct {
+	replica *Replica
+	index   int // in View.Replicas
 }
 
 // UsesPrefix implements PrefixUser.
@@ -17,18 +22,18 @@ func (*NoHitLRUScorer) UsesPrefix() bool { return true }
 
 // Members implements MemberObserver. New replicas come first.
 func (s *NoHitLRUScorer) Members(replicas []*Replica) {
-	var order []*Replica
-	for _, r := range replicas {
-		if !slices.Contains(s.order, r) {
-			order = append(order, r)
+	var order []coldTurn
+	for i, r := range replicas {
+		if !slices.ContainsFunc(s.order, func(t coldTurn) bool { return t.replica == r }) {
+			order = append(order, coldTurn{r, i})
 		}
 	}
-	for _, r := range s.order {
-		if slices.Contains(replicas, r) {
-			order = append(order, r)
+	for _, t := range s.order {
+		if i := slices.Index(replicas, t.replica); i >= 0 {
+			order = append(order, coldTurn{t.replica, i})
 		}
 	}
-	s.order, s.now = order, replicas
+	s.order = order
 }
 
 // Score implements Scorer.
@@ -39,9 +44,9 @@ func (s *NoHitLRUScorer) Score(_ *Request, v *View, out []float64) {
 		return
 	}
 	n, rank := len(v.Candidates), 0
-	for _, r := range s.order {
+	for _, t := range s.order {
 		// Candidates are in the order of the pool.
-		if c, ok := slices.BinarySearch(v.Candidates, r.index); ok {
+		if c, ok := slices.BinarySearch(v.Candidates, t.index); ok {
 			out[c] = 1
 			if n > 1 {
 				out[c] = float64(n-1-rank) / float64(n-1)
@@ -56,9 +61,13 @@ func (s *NoHitLRUScorer) Reserved(_ *Request, replica int) {
 	if !s.cold {
 		return
 	}
-	k := slices.Index(s.order, s.now[replica])
-	copy(s.order[k:], s.order[k+1:])
-	s.order[len(s.order)-1] = s.now[replica]
+	for k, t := range s.order {
+		if t.index == replica {
+			copy(s.order[k:], s.order[k+1:])
+			s.order[len(s.order)-1] = t
+			return
+		}
+	}
 }
 
 // FirstToken implements Observer.

@@ -7,7 +7,7 @@ type QueueScorer struct{}
 // Score implements Scorer.
 func (QueueScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = v.waiting(i)
+		out[c] = v.WaitingRequests(i)
 	}
 	lowestBest(out)
 }

@@ -8,7 +8,7 @@ type QueueTokensScorer struct{}
 // Score implements Scorer.
 func (QueueTokensScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = v.Queue(i)
+		out[c] = v.PrefillBacklog(i)
 	}
 	lowestBest(out)
 }

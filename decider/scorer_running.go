@@ -7,7 +7,7 @@ type RunningScorer struct{}
 // Score implements Scorer.
 func (RunningScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = v.running(i)
+		out[c] = v.RunningRequests(i)
 	}
 	lowestBest(out)
 }

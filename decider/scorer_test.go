@@ -146,7 +146,7 @@ func TestNoHitLRUScorer(t *testing.T) {
 	p.refresh()
 	left := []*Replica{p.replicas[0], p.replicas[2]}
 	s.Members(left)
-	if !slices.Equal(s.order, []*Replica{left[1], left[0]}) {
+	if !slices.Equal(s.order, []coldTurn{{left[1], 1}, {left[0], 0}}) {
 		t.Errorf("a replica that left is still there, or the others lost their order")
 	}
 }

@@ -7,7 +7,7 @@ type ThroughputScorer struct{}
 // Score implements Scorer.
 func (ThroughputScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = v.Replicas[i].throughput(v.Now)
+		out[c] = v.Throughput(i)
 	}
 	lowestBest(out)
 }

@@ -9,7 +9,7 @@ const tokensFull = 4 << 20
 // Score implements Scorer.
 func (TokensScorer) Score(_ *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
-		out[c] = 1 - min(1, float64(v.Replicas[i].tokens)/tokensFull)
+		out[c] = 1 - min(1, float64(v.Replicas[i].Tokens())/tokensFull)
 	}
 }
 

@@ -81,7 +81,7 @@ func (p *Pool) localLoad(r *Replica) localLoad {
 // usage is the used share of r's KV cache: by the blocks in use where the pool
 // has an image of the cache, else by the tokens in flight.
 func (p *Pool) usage(r *Replica) float64 {
-	used := p.view.InUse(r.index) * p.view.BlockTokens
+	used := p.view.BlocksInUse(r.index) * p.view.BlockTokens
 	if used == 0 {
 		used = r.tokens
 	}
@@ -101,11 +101,12 @@ func (r *Replica) trust(now time.Duration) float64 {
 // count at once, those that reach it from elsewhere count as long as it says
 // so, and an engine that falls silent is soon judged by the count alone.
 
-// waiting is the number of requests that replica i has before their first
-// token. That is predicted where first tokens are not told when they come.
-func (v *View) waiting(i int) float64 {
+// WaitingRequests estimates how many requests replica i has before their first
+// token. It is a prediction where the feed does not report first tokens as they
+// come.
+func (v *View) WaitingRequests(i int) float64 {
 	r := v.Replicas[i]
-	v.Queue(i) // brings the queue up to now
+	v.PrefillBacklog(i) // brings the queue up to now
 	n := float64(r.prefill.n)
 	if w := r.trust(v.Now); w > 0 {
 		n += w * (float64(r.signals.Waiting) - r.then.waiting)
@@ -113,10 +114,10 @@ func (v *View) waiting(i int) float64 {
 	return max(0, n)
 }
 
-// running is the number of requests that replica i generates tokens for.
-func (v *View) running(i int) float64 {
+// RunningRequests estimates how many requests replica i generates tokens for.
+func (v *View) RunningRequests(i int) float64 {
 	r := v.Replicas[i]
-	v.Queue(i)
+	v.PrefillBacklog(i)
 	n := float64(r.inFlight - r.prefill.n)
 	if w := r.trust(v.Now); w > 0 {
 		n += w * (float64(r.signals.Running) - r.then.running)
@@ -124,8 +125,8 @@ func (v *View) running(i int) float64 {
 	return max(0, n)
 }
 
-// kvUsage is the used share of replica i's KV cache, 0 to 1.
-func (v *View) kvUsage(i int) float64 {
+// KVUsage estimates the used share of replica i's KV cache, 0 to 1.
+func (v *View) KVUsage(i int) float64 {
 	r := v.Replicas[i]
 	x := v.pool.usage(r)
 	if w := r.trust(v.Now); w > 0 {
@@ -134,8 +135,10 @@ func (v *View) kvUsage(i int) float64 {
 	return min(1, max(0, x))
 }
 
-// throughput is in requests a second.
-func (r *Replica) throughput(now time.Duration) float64 {
-	w, own := r.trust(now), r.taken.rate(now)
+// Throughput estimates the requests per second of replica i: as its engine
+// reports it, or else the requests sent to it in the last second.
+func (v *View) Throughput(i int) float64 {
+	r := v.Replicas[i]
+	w, own := r.trust(v.Now), r.taken.rate(v.Now)
 	return own + w*(r.signals.Throughput-own)
 }

@@ -13,13 +13,13 @@ import (
 
 func TestASignalWeighsLessAsItAges(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1, func(c *PoolConfig) { c.CacheTokens = 10_000 })
-	v, r := &p.view, p.replicas[0]
+	v := &p.view
 	decide(p, func(r *Request) { r.Stream = true })
 	clock.now = time.Second
 	p.Signal("r0", Signals{Waiting: 7, Running: 20, KVUsage: .5, Throughput: 3})
 	look := func() [4]float64 {
 		v.Now = clock.now
-		return [4]float64{v.waiting(0), v.running(0), v.kvUsage(0), r.throughput(v.Now)}
+		return [4]float64{v.WaitingRequests(0), v.RunningRequests(0), v.KVUsage(0), v.Throughput(0)}
 	}
 	if got := look(); got != [4]float64{7, 20, .5, 3} {
 		t.Errorf("at once: %v", got)
@@ -192,12 +192,12 @@ func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 	decide(p)
 	clock.now = 9 * time.Second
 	p.view.Now = clock.now
-	if p.view.Queue(0); p.view.Queued(0) != 1 {
+	if p.view.PrefillBacklog(0); p.view.PrefillQueueLen(0) != 1 {
 		t.Error("a prompt of 100 tokens is taken for done while the engine says otherwise")
 	}
 	clock.now = 11 * time.Second // the engine has fallen silent
 	p.view.Now = clock.now
-	if p.view.Queue(0); p.view.Queued(0) != 0 {
+	if p.view.PrefillBacklog(0); p.view.PrefillQueueLen(0) != 0 {
 		t.Error("a prompt of 100 tokens is taken to wait for ever once the engine is silent")
 	}
 }

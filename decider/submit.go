@@ -175,7 +175,7 @@ func (p *Pool) prospects(r *Request, now time.Duration) (prefill float64, soones
 	prefill = float64(r.Input - v.BestCached())
 	best := math.Inf(1)
 	for _, i := range p.open {
-		best = min(best, (v.Queue(i)+v.Work(i))/v.Speed(i))
+		best = min(best, (v.PrefillBacklog(i)+v.PrefillCost(i))/v.PrefillSpeed(i))
 	}
 	if len(p.open) == 0 {
 		best = 0 // when one comes is not known: the queue minds the deadline
