@@ -38,53 +38,21 @@ const (
 	scaleMost = 2
 )
 
-// demandMemory is how long a token asked for keeps 1/e of its weight.
-const demandMemory = time.Minute
-
-// demand is the rate at which work comes.
-type demand struct {
-	sum       float64
-	at, since time.Duration // the last work, and the first
-	some      bool
-}
-
-func (d *demand) add(work float64, now time.Duration) {
-	if !d.some {
-		d.some, d.since, d.at = true, now, now
-	}
-	d.sum = d.left(now) + work
-	d.at = now
-}
-
-func (d *demand) left(now time.Duration) float64 {
-	return d.sum * math.Exp(-float64(now-d.at)/float64(demandMemory))
-}
-
-// rate is in tokens/s. A minute has to pass until it is known: before, what
-// came is taken to have come evenly, in at least ten seconds.
-func (d *demand) rate(now time.Duration) float64 {
-	if !d.some {
-		return 0
-	}
-	known := max(now-d.since, 10*time.Second)
-	return d.left(now) / demandMemory.Seconds() / (1 - math.Exp(-float64(known)/float64(demandMemory)))
-}
-
 // Autoscale tells how loaded the pool is, and how many replicas it needs.
 func (p *Pool) Autoscale() Autoscale {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.view.Now = now
-	a := Autoscale{Pool: p.name, Demand: p.demand.rate(now)}
+	a := Autoscale{Pool: p.name, Demand: p.load.demand.rate(now)}
 	work := 0.0
 	for i, r := range p.replicas {
 		if !r.open() {
 			continue
 		}
 		a.Replicas++
-		a.Capacity += p.speed(r)
-		work += p.backlog(r, now)
+		a.Capacity += p.load.speedOf(r)
+		work += p.load.backlog(r, now)
 		a.QueueRequests += r.prefill.n
 		a.QueueTokens += r.prefill.uncached
 		a.KVUsage += p.view.KVUsage(i)
@@ -103,7 +71,7 @@ func (p *Pool) Autoscale() Autoscale {
 	}
 	n := float64(a.Replicas)
 	switch busy := p.reservations.len() > 0 || a.QueueRequests > 0; {
-	case !busy && (!p.demand.some || now-p.demand.at > scaleIdle):
+	case !busy && (!p.load.demand.some || now-p.load.demand.at > scaleIdle):
 	case a.Replicas == 0:
 		a.Recommended = 1
 	default:

@@ -21,7 +21,7 @@ func TestAutoscaleFollowsDemand(t *testing.T) {
 		return p.Autoscale()
 	}
 	a := send(10, 5*time.Minute)
-	perRequest := prefillWork(1000, 1000)
+	perRequest := prefillCost(1000, 1000)
 	if math.Abs(a.Demand-10*perRequest) > perRequest {
 		t.Errorf("a demand of %v, want %v", a.Demand, 10*perRequest)
 	}

@@ -131,3 +131,12 @@ func (v *reservation) releaseBlocks() {
 	}
 	v.cache = nil
 }
+
+// cached is how many of the request's prompt tokens its replica has already.
+func (p *Pool) cached(v *reservation) int {
+	c := v.replica.cache
+	if c == nil {
+		return 0
+	}
+	return max(0, min(c.Match(v.request.Blocks)*p.view.BlockTokens, v.input-1))
+}

@@ -81,14 +81,14 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	p.newsAt = now
 	v := p.settle(p.reservations.find(id), id, server, now)
 	if v == nil || v.started {
-		if v != nil && v.request.Stream && !v.work.told {
-			v.work.told = true // the engine's count was faster
-			p.proxyTells(now)
+		if v != nil && v.request.Stream && !v.prefill.reported {
+			v.prefill.reported = true // the engine's count was faster
+			p.load.proxyReported(now)
 		}
 		return
 	}
 	v.replica.owe(now)
-	p.measure(v, now)
+	p.load.firstToken(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
 	p.freed(now)

@@ -80,7 +80,7 @@ func (v *View) Cached(i int) int {
 // it, predicted: prompt tokens that it has not cached, of requests whose first
 // token has not come, less what it must have done of them by now. A token deep
 // in a prompt counts for more than one, as attention makes it cost more.
-func (v *View) PrefillBacklog(i int) float64 { return v.pool.backlog(v.Replicas[i], v.Now) }
+func (v *View) PrefillBacklog(i int) float64 { return v.pool.load.backlog(v.Replicas[i], v.Now) }
 
 // Queued is the number of requests in that queue.
 func (v *View) PrefillQueueLen(i int) int { return v.Replicas[i].prefill.n }
@@ -109,11 +109,11 @@ func (v *View) SharedBlocks(i int) int {
 
 // Work is the prefill work that the request would be on the replica at index i
 // of Replicas, in the tokens of Queue.
-func (v *View) PrefillCost(i int) float64 { return prefillWork(v.input-v.Cached(i), v.input) }
+func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
 
 // Speed is the prefill speed of the replica at index i of Replicas, learned
 // from first tokens, in the tokens of Queue a second.
-func (v *View) PrefillSpeed(i int) float64 { return v.pool.speed(v.Replicas[i]) }
+func (v *View) PrefillSpeed(i int) float64 { return v.pool.load.speedOf(v.Replicas[i]) }
 
 // Heat is how often, of late, requests came for the first of the prompt's
 // blocks that the replica at index i of Replicas lacks: a count that falls to

@@ -137,7 +137,7 @@ func TestLeastWorkSpreadsAHotPrefix(t *testing.T) {
 		if counts[d.Server] > 1 {
 			own = testBlock + 200
 		}
-		at := max(clock.now, free[d.Server]) + time.Duration(own)*time.Second/firstSpeed
+		at := max(clock.now, free[d.Server]) + time.Duration(own)*time.Second/initialSpeed
 		free[d.Server] = at
 		firsts[d.Server] = append(firsts[d.Server], event{at, id, d.Server})
 		ends = append(ends, event{clock.now + decoding, id, d.Server})
@@ -166,8 +166,8 @@ func TestLeastWorkAvoidsAFullCache(t *testing.T) {
 
 func TestLeastWorkGivesFastReplicasMore(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
-	p.learn(p.byName["r0"], 1e6, 50) // 20,000 tokens/s
-	p.learn(p.byName["r1"], 1e6, 200)
+	p.load.learn(p.byName["r0"], 1e6, 50) // 20,000 tokens/s
+	p.load.learn(p.byName["r1"], 1e6, 200)
 	counts := map[string]int{}
 	for n := range 300 {
 		d, _ := decide(p, document(n, 8, 0))
@@ -175,7 +175,7 @@ func TestLeastWorkGivesFastReplicasMore(t *testing.T) {
 	}
 	if c := counts["r0"]; c < 180 || c > 260 {
 		t.Errorf("the faster one of two got %d of 300 (learned %.0f and %.0f tokens/s)",
-			c, p.speed(p.byName["r0"]), p.speed(p.byName["r1"]))
+			c, p.load.speedOf(p.byName["r0"]), p.load.speedOf(p.byName["r1"]))
 	}
 }
 
@@ -203,7 +203,7 @@ func TestLeastWorkStaysSaneWithoutFeedback(t *testing.T) {
 				d, id := decide(p, document(n, 4, 0))
 				serve(p, id, d.Server)
 			}
-			clock.now += 2 * tellingEnds
+			clock.now += 2 * reportsExpire
 		}
 		counts := map[string]int{}
 		for n := range 2000 {

@@ -78,10 +78,8 @@ type Pool struct {
 	sessions sessions
 
 	caches *kvcache.Model // nil = the policy does not look at prompts
-	meter  meter          // of prefill, all replicas together
 	scale  scale          // of tokens
-	told   float64        // share of streamed answers whose first token is told when it comes
-	toldAt time.Duration  // when one last was
+	load   loadEstimate
 
 	admission atomic.Pointer[admission] // nil = none; the same as queue's
 	queue     *queue                    // what waits; nil without an admission
@@ -91,7 +89,6 @@ type Pool struct {
 	newsAt    time.Duration             // when the proxy last told of a request
 	statesAt  time.Duration             // when it last told of its servers
 	followers uint64                    // of blocks, so far
-	demand    demand                    // of work
 	anyLists  bool                      // some engine has told its adapters
 
 	reservations reservations
@@ -122,6 +119,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		view:         View{Rand: r},
 	}
 	p.view.pool = p
+	p.load.reservations = &p.reservations
 	return p
 }
 
@@ -290,7 +288,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
 		d.Why = p.noneOpen()
 		p.stats.Undecided++
-		p.demand.add(prefillWork(r.Input, r.Input), now)
+		p.load.demand.add(prefillCost(r.Input, r.Input), now)
 		if len(p.open) == 0 && p.config.RetryAfter > 0 {
 			d.Status, d.Reason = 503, noReplica
 			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)

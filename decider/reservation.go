@@ -18,7 +18,7 @@ type reservation struct {
 	tokens     int  // prompt and expected output
 	input      int  // of these, prompt
 	started    bool // the first byte has come
-	work       work
+	prefill    prefill
 	waited     time.Duration  // it was held so long before it was decided
 	start      float64        // its tenant's start tag, where the proxy queues
 	cache      *kvcache.Cache // counts the request's blocks; nil = none does
@@ -149,13 +149,13 @@ func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
 	if !v.started {
 		replica.waiting++
 	}
-	p.enqueue(v, now)
+	p.load.enqueue(v, v.input-p.cached(v), now)
 	p.reserveBlocks(v, now)
 }
 
 // unbook takes v off its replica.
 func (p *Pool) unbook(v *reservation, now time.Duration) {
-	p.dequeue(v, now)
+	p.load.dequeue(v, now)
 	v.releaseBlocks()
 	v.replica.inFlight--
 	v.replica.tokens -= v.tokens
@@ -177,7 +177,7 @@ func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 
 // release ends v. The caller holds the lock.
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
-	p.heard(v, o)
+	p.load.ended(v, o)
 	p.unbook(v, now)
 	if q := p.queue; q != nil {
 		p.placed(v, -1)

@@ -57,7 +57,7 @@ func (p *Pool) saturation(c *Replica, now time.Duration) string {
 		return c.state(now)
 	case c.limit > 0 && c.inFlight >= c.limit:
 		return "full"
-	case p.backlog(c, now) >= roomTokens+p.speed(c)*p.delay().Seconds():
+	case p.load.backlog(c, now) >= roomTokens+p.load.speedOf(c)*p.delay().Seconds():
 		return "prefill"
 	case knee > 0 && c.inFlight >= knee:
 		return "running"
@@ -106,8 +106,8 @@ func (p *Pool) overdue(c *Replica, now time.Duration) bool {
 		return false
 	}
 	head := p.reservations.at(w.first)
-	expected := seconds(head.work.tokens / p.speed(c))
-	return p.tells(head, now) && now-w.since > 2*expected+time.Second+2*p.delay()
+	expected := seconds(head.prefill.cost / p.load.speedOf(c))
+	return p.load.isReported(head, now) && now-w.since > 2*expected+time.Second+2*p.delay()
 }
 
 // blind reports whether the pool has heard nothing for so long that what it
@@ -273,7 +273,7 @@ const reservedUse = 0.4
 // longFrom is how many requests of that band, or of later ones, have their
 // prompts computed on the replica.
 func (r *Replica) longFrom(band int) (n int) {
-	for _, k := range r.prefill.bands[min(band, maxBands-1):] {
+	for _, k := range r.prefill.long[min(band, maxBands-1):] {
 		n += k
 	}
 	return n

@@ -33,7 +33,7 @@ func (p *Pool) Signal(replica string, s Signals) {
 		return
 	}
 	s.At, s.Known = p.clock(), true
-	p.advance(r, s.At)
+	p.load.advance(r, s.At)
 	r.signals, r.then = s, p.localLoad(r)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens

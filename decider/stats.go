@@ -131,7 +131,7 @@ func (p *Pool) Status() PoolStatus {
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
 			CoolFor: max(0, r.coolUntil-now).Seconds(), Listed: r.listed,
-			CacheTokens: r.CacheTokens(), PrefillSpeed: p.speed(r), SignalAge: age,
+			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.told.prompt, QueryTokens: r.told.queries, HitTokens: r.told.hits,
 		})
 	}

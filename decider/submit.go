@@ -163,7 +163,7 @@ func (p *Pool) retryAfter(band int) int {
 // queueWait is how long a request of that band which comes now would be held.
 func (p *Pool) queueWait(band int) time.Duration {
 	q := p.queue
-	return seconds(q.ahead(band) / q.drain.speed(p.totalSpeed()))
+	return seconds(q.ahead(band) / q.drain.rate(p.totalSpeed()))
 }
 
 // prospects is how much of r's prompt no replica has cached, and how soon its
@@ -188,7 +188,7 @@ func seconds(s float64) time.Duration {
 }
 
 // poolSpeed is the prefill speed of a replica, all together.
-func (p *Pool) poolSpeed() float64 { return p.meter.speed(firstSpeed) }
+func (p *Pool) poolSpeed() float64 { return p.load.poolSpeed() }
 
 // totalSpeed is the prefill speed of the replicas that are open, or of the one
 // that may come.
@@ -197,7 +197,7 @@ func (p *Pool) totalSpeed() (sum float64) {
 		return p.poolSpeed()
 	}
 	for _, i := range p.open {
-		sum += p.speed(p.replicas[i])
+		sum += p.load.speedOf(p.replicas[i])
 	}
 	return max(sum, 1)
 }

@@ -64,9 +64,9 @@ type queue struct {
 	due     ordered[*held]
 	free    []*held
 	seq     uint64
-	tag     float64 // start of the weighted band last served
-	ended   rate    // of requests
-	drain   meter   // work that left, while others waited
+	tag     float64       // start of the weighted band last served
+	ended   rate          // of requests
+	drain   rateEstimator // work that left, while others waited
 	drained time.Duration
 	mask    []bool // by replica index, when masked: those that may be chosen now
 	masked  bool

@@ -52,36 +52,24 @@ func (p *Pool) Awaiting(replica string) int {
 
 // begin notes the first tokens of the n oldest requests in r's queue.
 func (p *Pool) begin(r *Replica, n int, now time.Duration) {
-	q := &r.prefill
-	if n <= 0 || q.n == 0 {
+	if n <= 0 || r.prefill.n == 0 {
 		return
 	}
-	// The work is measured only where more is left: else the engine may have
-	// been done at any time since the last report.
-	measured := n < q.n
-	for ; n > 0 && q.n > 0; n-- {
-		v := p.reservations.at(q.first)
-		q.done += v.work.tokens
-		p.dequeue(v, now)
-		v.work.measured = measured
+	p.load.oldestDone(r, n, now, func(v *reservation) {
 		p.start(v, now-v.at, now)
 		p.renew(v, now)
-	}
-	if measured {
-		p.learn(r, q.done, (now - q.measured).Seconds())
-	}
-	q.measured, q.done = now, 0
+	})
 }
 
-// counted reports whether r's engine tells how many first tokens there were.
-func (r *Replica) counted(now time.Duration) bool {
+// countsFirstTokens reports whether r's engine tells how many first tokens there were.
+func (r *Replica) countsFirstTokens(now time.Duration) bool {
 	return r.firsts.told && now-r.firsts.at < countedFor
 }
 
 // owe notes that the first token of a request on r is known from the proxy:
 // the engine's count of it tells of no other.
 func (r *Replica) owe(now time.Duration) {
-	if r.counted(now) {
+	if r.countsFirstTokens(now) {
 		r.firsts.credit++
 		r.firsts.creditAt = now
 	}

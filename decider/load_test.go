@@ -50,10 +50,10 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 			loose, pinned := map[*Replica]int{}, map[*Replica]map[uint64]bool{}
 			for _, i := range p.reservations.byID {
 				v := &p.reservations.slots[i]
-				if v.work.queued {
+				if v.prefill.queued {
 					n[v.replica]++
-					uncached[v.replica] += v.work.uncached
-					work[v.replica] += v.work.tokens
+					uncached[v.replica] += v.prefill.uncached
+					work[v.replica] += v.prefill.cost
 				}
 				if waits[v.replica] == nil {
 					waits[v.replica], pinned[v.replica] = map[uint64]int{}, map[uint64]bool{}
@@ -70,12 +70,12 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 			}
 			for _, r := range p.replicas {
 				q := &r.prefill
-				if q.n != n[r] || q.uncached != uncached[r] || math.Abs(q.work-work[r]) > 1e-6 {
+				if q.n != n[r] || q.uncached != uncached[r] || math.Abs(q.cost-work[r]) > 1e-6 {
 					t.Fatalf("%s: queue of %d, %d tokens, work %v; its reservations say %d, %d, %v",
-						r.name, q.n, q.uncached, q.work, n[r], uncached[r], work[r])
+						r.name, q.n, q.uncached, q.cost, n[r], uncached[r], work[r])
 				}
 				walked := 0
-				for i := q.first; i != 0; i = p.reservations.at(i).work.behind {
+				for i := q.first; i != 0; i = p.reservations.at(i).prefill.behind {
 					walked++
 				}
 				if walked != q.n && q.n > 0 {
@@ -183,7 +183,7 @@ func backlogs(p *Pool, clock *testClock, by time.Duration) []float64 {
 	clock.now += by
 	out := make([]float64, len(p.replicas))
 	for i, r := range p.replicas {
-		out[i] = p.backlog(r, clock.now)
+		out[i] = p.load.backlog(r, clock.now)
 	}
 	return out
 }
@@ -194,13 +194,13 @@ func TestQueueFallsAsTheHeadIsComputed(t *testing.T) {
 	serve(p, before, "r0") // first tokens are told
 	_, first := decide(p, document(1, 4, 0))
 	_, second := decide(p, document(2, 4, 0))
-	work := prefillWork(4*testBlock, 4*testBlock)
+	work := prefillCost(4*testBlock, 4*testBlock)
 	for _, c := range []struct {
 		after time.Duration
 		want  float64
 	}{
 		{0, 2 * work},
-		{50 * time.Millisecond, 2*work - 0.05*p.speed(p.replicas[0])},
+		{50 * time.Millisecond, 2*work - 0.05*p.load.speedOf(p.replicas[0])},
 		{50 * time.Second, 2*work - headDone*work}, // it was not told: something holds it up
 	} {
 		if got := backlogs(p, clock, c.after)[0]; math.Abs(got-c.want) > 1 {
@@ -242,7 +242,7 @@ func TestQueueFallsByTheClockWhereNothingIsTold(t *testing.T) {
 		t.Errorf("streamed, but first tokens are never told: %v tokens after 10 s", got)
 	}
 	// 1,024 tokens in 0.4 s, in place of 0.1 s as was assumed.
-	if speed := p.speed(p.replicas[0]); speed > 0.9*firstSpeed {
+	if speed := p.load.speedOf(p.replicas[0]); speed > 0.9*initialSpeed {
 		t.Errorf("nothing was learned from times to first token that came late: %v tokens/s", speed)
 	}
 }
@@ -252,15 +252,15 @@ func TestSpeedIsLearned(t *testing.T) {
 	speeds := map[string]float64{"r0": 8000, "r1": 2000}
 	for n := range 400 {
 		d, id := decide(p, document(n, 8, 0), func(r *Request) { r.Exclude = []string{"r0", "r1"}[n%2] })
-		clock.now += time.Duration(prefillWork(8*testBlock, 8*testBlock) / speeds[d.Server] * 1e9)
+		clock.now += time.Duration(prefillCost(8*testBlock, 8*testBlock) / speeds[d.Server] * 1e9)
 		serve(p, id, d.Server)
 	}
-	fast, slow := p.speed(p.byName["r0"]), p.speed(p.byName["r1"])
+	fast, slow := p.load.speedOf(p.byName["r0"]), p.load.speedOf(p.byName["r1"])
 	if fast < 6000 || fast > 9000 || slow < 1500 || slow > 3500 {
 		t.Errorf("learned %.0f and %.0f tokens/s, want about 8000 and 2000", fast, slow)
 	}
-	p.learn(p.byName["r0"], 1000, 1e9)
-	if after := p.speed(p.byName["r0"]); after < 0.8*fast {
+	p.load.learn(p.byName["r0"], 1000, 1e9)
+	if after := p.load.speedOf(p.byName["r0"]); after < 0.8*fast {
 		t.Errorf("one stall took the speed from %.0f to %.0f", fast, after)
 	}
 }
@@ -373,7 +373,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 func TestClaimedLengthsAreBounded(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 1)
 	for range 20 {
-		p.learn(p.replicas[0], 10*firstSpeed, 10)
+		p.load.learn(p.replicas[0], 10*initialSpeed, 10)
 	}
 	_, id := decide(p, document(1, 20, 10))
 	serve(p, id, "r0")
@@ -387,7 +387,7 @@ func TestClaimedLengthsAreBounded(t *testing.T) {
 	if got := m.Match(docBlocks(1, 20)); got != 20 {
 		t.Errorf("a claim pressed out %d of 20 blocks", 20-got)
 	}
-	if speed := p.speed(p.replicas[0]); speed > 4*firstSpeed {
+	if speed := p.load.speedOf(p.replicas[0]); speed > 4*initialSpeed {
 		t.Errorf("a claim raised the speed to %.0f tokens/s", speed)
 	}
 }

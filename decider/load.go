@@ -1,0 +1,239 @@
+package decider
+
+import "time"
+
+// loadEstimate predicts each replica's prefill queue: the requests sent to it
+// whose first token has not come, in the order in which they were sent, which is
+// the order in which engines compute prompts. Cost is measured in tokens at what
+// the first token of a prompt costs. It lives under the pool's lock.
+type loadEstimate struct {
+	reservations *reservations
+	speed        rateEstimator // of prefill, all replicas together
+	demand       demand        // of prefill
+
+	// reported is the share of streamed answers whose first token the proxy
+	// reports when it comes, reportedAt when it last reported one.
+	reported   float64
+	reportedAt time.Duration
+}
+
+// attentionDepth is the position at which attention doubles what a prompt
+// token costs, about 44,000 for a dense model of 70B parameters and 26,000
+// for one of 8B.
+const attentionDepth = 40_000
+
+// prefillCost is the cost of the last uncached tokens of a prompt of input
+// tokens.
+func prefillCost(uncached, input int) float64 {
+	u := float64(uncached)
+	return u * (1 + (float64(input)-u/2)/attentionDepth)
+}
+
+// initialSpeed is the prefill speed, in tokens/s, that a pool starts from.
+const initialSpeed = 10_000
+
+// headDone is the share of a prompt that is assumed to be done at most before
+// its first token is reported.
+const headDone = 0.95
+
+// prefill is a reservation's part in the prefill queue of its replica.
+type prefill struct {
+	queued        bool
+	ahead, behind int32   // neighbours; 0 = none
+	uncached      int     // prompt tokens to compute
+	cost          float64 // of these
+	backlog       float64 // cost until its first token, as it was sent
+	long          bool    // it counts in prefillQueue.long,
+	band          int     // there
+	reported      bool    // the proxy reported its first token when it came, not with the end
+	measured      bool    // the time of its first token has been learned from
+}
+
+// reportsExpire is after how long without any report of a first token in the
+// pool the clock takes over: what reports them is dead.
+const reportsExpire = time.Minute
+
+// prefillQueue is the predicted queue of one replica.
+type prefillQueue struct {
+	first, last int32 // reservations; 0 = none
+	n           int
+	uncached    int           // prompt tokens of all in the queue
+	cost        float64       // of all in the queue
+	long        [maxBands]int // long prompts in it, by band
+	since       time.Duration // when the first one was begun
+	measured    time.Duration // since when done is counted
+	done        float64       // cost that has left the queue since measured
+	speed       rateEstimator
+}
+
+// speedOf is the replica's prefill speed in tokens/s.
+func (l *loadEstimate) speedOf(r *Replica) float64 {
+	return r.prefill.speed.rate(l.poolSpeed())
+}
+
+// poolSpeed is the prefill speed of a replica, learned from all together.
+func (l *loadEstimate) poolSpeed() float64 { return l.speed.rate(initialSpeed) }
+
+// at is the reservation in slot i.
+func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
+
+// enqueue puts v, with so many uncached prompt tokens, at the end of its
+// replica's queue, unless its first token has come.
+func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) {
+	v.prefill = prefill{}
+	if v.started {
+		return
+	}
+	l.advance(v.replica, now)
+	q, i := &v.replica.prefill, l.reservations.index(v)
+	if q.n == 0 {
+		*q = prefillQueue{first: i, since: now, measured: now, speed: q.speed}
+	} else {
+		l.reservations.at(q.last).prefill.behind = i
+	}
+	v.prefill = prefill{queued: true, ahead: q.last, uncached: uncached, cost: prefillCost(uncached, v.input)}
+	if v.prefill.long = v.prefill.cost > roomTokens; v.prefill.long {
+		v.prefill.band = min(v.request.Band, maxBands-1)
+		q.long[v.prefill.band]++
+	}
+	q.last = i
+	q.n++
+	q.uncached += uncached
+	q.cost += v.prefill.cost
+	l.demand.add(v.prefill.cost, now)
+	v.prefill.backlog = l.backlog(v.replica, now)
+}
+
+// dequeue takes v out of the queue of its replica, if it is in it.
+func (l *loadEstimate) dequeue(v *reservation, now time.Duration) {
+	w := &v.prefill
+	if !w.queued {
+		return
+	}
+	q := &v.replica.prefill
+	if w.ahead == 0 {
+		q.first, q.since = w.behind, now
+	} else {
+		l.reservations.at(w.ahead).prefill.behind = w.behind
+	}
+	if w.behind == 0 {
+		q.last = w.ahead
+	} else {
+		l.reservations.at(w.behind).prefill.ahead = w.ahead
+	}
+	w.queued = false
+	if w.long {
+		q.long[w.band]--
+	}
+	q.n--
+	q.uncached -= w.uncached
+	q.cost -= w.cost
+}
+
+// advance takes out of r's queue what must be done by the clock, of requests
+// whose first token is not reported.
+func (l *loadEstimate) advance(r *Replica, now time.Duration) {
+	q := &r.prefill
+	for q.n > 0 {
+		v := l.reservations.at(q.first)
+		if l.isReported(v, now) {
+			return
+		}
+		done := q.since + time.Duration(v.prefill.cost/l.speedOf(r)*float64(time.Second))
+		if done > now {
+			return
+		}
+		q.done += v.prefill.cost
+		l.dequeue(v, done)
+	}
+}
+
+// isReported reports whether v's first token is reported when it comes: by the
+// engine, or by the proxy, to which the first byte of an answer that is not
+// streamed is also its last.
+func (l *loadEstimate) isReported(v *reservation, now time.Duration) bool {
+	return v.replica.countsFirstTokens(now) || v.request.Stream && l.reported >= 0.5 && now-l.reportedAt < reportsExpire
+}
+
+// backlog is the prefill cost that r has queued, less what it must have done of
+// the first request since it began that.
+func (l *loadEstimate) backlog(r *Replica, now time.Duration) float64 {
+	l.advance(r, now)
+	q := &r.prefill
+	if q.n == 0 {
+		return 0
+	}
+	head := l.reservations.at(q.first).prefill.cost
+	return max(0, q.cost-min(headDone*head, l.speedOf(r)*(now-q.since).Seconds()))
+}
+
+// firstToken notes that the proxy reports v's first token at now, and learns
+// from it.
+func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
+	v.prefill.reported = true
+	r := v.replica
+	q := &r.prefill
+	if !v.prefill.queued || !v.request.Stream {
+		l.dequeue(v, now)
+		return
+	}
+	l.proxyReported(now)
+	// Prompts are computed in turn: those ahead whose first token is not
+	// reported are done as well.
+	for i := v.prefill.ahead; i != 0; {
+		before := l.reservations.at(i)
+		i = before.prefill.ahead
+		if !l.isReported(before, now) {
+			q.done += before.prefill.cost
+			l.dequeue(before, now)
+		}
+	}
+	l.dequeue(v, now)
+	l.learn(r, q.done+v.prefill.cost, (now - q.measured).Seconds())
+	q.measured, q.done = now, 0
+}
+
+// proxyReported notes that the proxy reported a first token when it came.
+func (l *loadEstimate) proxyReported(now time.Duration) {
+	l.reported += (1 - l.reported) / 2
+	l.reportedAt = now
+}
+
+// oldestDone takes the n oldest requests, at least one, out of r's queue, whose
+// first tokens the engine has counted by now, and calls started with each.
+func (l *loadEstimate) oldestDone(r *Replica, n int, now time.Duration, started func(v *reservation)) {
+	q := &r.prefill
+	// Speed is measured only where requests remain: else the engine may have
+	// been done at any time since its last report.
+	measured := n < q.n
+	for ; n > 0 && q.n > 0; n-- {
+		v := l.reservations.at(q.first)
+		q.done += v.prefill.cost
+		l.dequeue(v, now)
+		v.prefill.measured = measured
+		started(v)
+	}
+	if measured {
+		l.learn(r, q.done, (now - q.measured).Seconds())
+	}
+	q.measured, q.done = now, 0
+}
+
+// learn notes that r did prefill of that cost in seconds.
+func (l *loadEstimate) learn(r *Replica, cost, seconds float64) {
+	speed := l.speedOf(r)
+	l.speed.add(cost, seconds, speed)
+	r.prefill.speed.add(cost, seconds, speed)
+}
+
+// ended notes, as v ends, that its first token was not reported when it came,
+// and learns from its time if that is reported now.
+func (l *loadEstimate) ended(v *reservation, o Outcome) {
+	if !v.request.Stream || v.prefill.reported || v.decided == nil || o.End != Served {
+		return
+	}
+	l.reported -= l.reported / 4
+	if o.TTFT > v.waited && !v.prefill.measured {
+		l.learn(v.replica, v.prefill.backlog, (o.TTFT - v.waited).Seconds())
+	}
+}

@@ -1,0 +1,34 @@
+package decider
+
+// The speed of a replica is the cost of what it computed over the time that it
+// took, both decayed by speedMemory of busy time, and drawn to the pool's mean
+// as if that had been measured for speedPrior. A single sample counts for at
+// most sampleSpread times more or less than expected, and for a quarter of the
+// memory: lengths are what clients claim.
+const (
+	speedMemory  = 120.0 // seconds
+	speedPrior   = 20.0  // seconds
+	sampleSpread = 8
+)
+
+// rateEstimator learns a rate from samples of an amount and the time it took.
+type rateEstimator struct{ amount, seconds float64 }
+
+// add takes in a sample, given the rate expected.
+func (e *rateEstimator) add(amount, seconds, expected float64) {
+	if !(amount > 0) || !(seconds >= 0) {
+		return
+	}
+	seconds = min(max(seconds, amount/expected/sampleSpread), amount/expected*sampleSpread)
+	if seconds > speedMemory/4 {
+		amount, seconds = amount*speedMemory/4/seconds, speedMemory/4
+	}
+	keep := 1 - seconds/speedMemory
+	e.amount = e.amount*keep + amount
+	e.seconds = e.seconds*keep + seconds
+}
+
+// rate is what was learned, drawn to prior.
+func (e *rateEstimator) rate(prior float64) float64 {
+	return (e.amount + speedPrior*prior) / (e.seconds + speedPrior)
+}
