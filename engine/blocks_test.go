@@ -16,6 +16,7 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
 	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 // spy tells how many tokens of a prompt are believed to be on a replica.
@@ -33,9 +34,9 @@ func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 type link struct {
 	t      *testing.T
 	rand   *rand.Rand
-	form   sim.BlockEventsOptions
+	form   fakevllm.KVEventsOptions
 	engine *sim.Engine
-	log    *sim.BlockEvents
+	log    *fakevllm.KVEvents
 	now    time.Duration
 	starts int // of engines
 
@@ -95,7 +96,7 @@ func kvAware(blockTokens int) *decider.KVAware {
 }
 
 func newLink(t *testing.T, r *rand.Rand) *link {
-	l := &link{t: t, rand: r, form: sim.BlockEventsOptions{
+	l := &link{t: t, rand: r, form: fakevllm.KVEventsOptions{
 		BlockSize: testBlock, Maps: r.IntN(2) == 0, ByteHashes: r.IntN(2) == 0, Keep: 1 << (3 + r.IntN(10)),
 	}}
 	l.spy = &spy{KVAware: kvAware(testBlock)}
@@ -125,7 +126,7 @@ func newLink(t *testing.T, r *rand.Rand) *link {
 
 // startEngine begins with an engine whose cache is empty.
 func (l *link) startEngine() {
-	l.log = sim.NewBlockEvents(l.form)
+	l.log = fakevllm.NewKVEvents(l.form)
 	l.making, l.batches, l.got, l.floor, l.landed, l.fold = nil, nil, nil, 0, false, fold{}
 	l.starts++
 	l.emptyEngine()
@@ -432,15 +433,15 @@ func TestRanksOfOneReplicaAddUp(t *testing.T) {
 		m := l.follower.rank.of
 		a, b := l.follower.rank, m.newRank()
 		tokens := []uint32{1, 2, 3, 4}
-		batch := func(f func(e *sim.BlockEvents)) []byte {
-			e := sim.NewBlockEvents(l.form)
+		batch := func(f func(e *fakevllm.KVEvents)) []byte {
+			e := fakevllm.NewKVEvents(l.form)
 			f(e)
 			_, p, _ := e.Batch(0)
 			return p
 		}
-		stored := batch(func(e *sim.BlockEvents) { e.Stored(7, 0, true, tokens, "", "") })
-		removed := batch(func(e *sim.BlockEvents) { e.Removed(7) })
-		cleared := batch(func(e *sim.BlockEvents) { e.Cleared() })
+		stored := batch(func(e *fakevllm.KVEvents) { e.Stored(7, 0, true, tokens, "", "") })
+		removed := batch(func(e *fakevllm.KVEvents) { e.Removed(7) })
+		cleared := batch(func(e *fakevllm.KVEvents) { e.Cleared() })
 		believed := func() int {
 			r := decider.Request{Pool: l.pool}
 			r.Tokenized(kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), tokens, testBlock), 9)
@@ -476,10 +477,10 @@ func TestKeysTellApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(2, 2)))
 		tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
-		keys := func(f func(e *sim.BlockEvents)) map[uint64]bool {
+		keys := func(f func(e *fakevllm.KVEvents)) map[uint64]bool {
 			m := &blockImage{pool: l.pool, replica: "r0", blockTokens: testBlock}
 			r := m.newRank()
-			e := sim.NewBlockEvents(l.form)
+			e := fakevllm.NewKVEvents(l.form)
 			f(e)
 			_, p, _ := e.Batch(0)
 			if err := r.take(0, p); err != nil {
@@ -490,7 +491,7 @@ func TestKeysTellApart(t *testing.T) {
 			return out
 		}
 		for _, c := range []struct{ lora, salt string }{{}, {"sql", ""}, {"", "tenant"}, {"sql", "tenant"}} {
-			got := keys(func(e *sim.BlockEvents) {
+			got := keys(func(e *fakevllm.KVEvents) {
 				e.Stored(1, 0, true, tokens[:4], c.lora, c.salt)
 				e.Stored(2, 1, false, tokens[4:], c.lora, c.salt)
 			})
@@ -502,7 +503,7 @@ func TestKeysTellApart(t *testing.T) {
 		}
 		m := &blockImage{pool: l.pool, replica: "r0", blockTokens: 16}
 		r := m.newRank()
-		e := sim.NewBlockEvents(l.form)
+		e := fakevllm.NewKVEvents(l.form)
 		e.Stored(1, 0, true, tokens[:4], "", "")
 		_, p, _ := e.Batch(0)
 		if err := r.take(0, p); err != nil || m.status().Strange != 1 || m.status().Blocks != 0 {
@@ -527,7 +528,7 @@ func TestABlockProvesThoseBeforeIt(t *testing.T) {
 		for _, window := range []bool{false, true} {
 			l := newLink(t, rand.New(rand.NewPCG(4, 4)))
 			r := l.follower.rank
-			e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock})
+			e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock})
 			tokens := make([]uint32, testBlock)
 			e.Stored(1, 0, true, tokens, "", "")
 			e.Stored(2, 1, false, tokens, "", "")
@@ -567,7 +568,7 @@ func TestKeepsNoMoreThanItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(5, 5)))
 		r := l.follower.rank
-		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock, Keep: 1})
+		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock, Keep: 1})
 		r.lose(5, true)
 		tokens := make([]uint32, testBlock)
 		n := uint64(5)
@@ -600,7 +601,7 @@ func TestBlocksAreBounded(t *testing.T) {
 		m := &blockImage{pool: l.pool, replica: "r1", blockTokens: testBlock}
 		m.begin()
 		r := m.newRank()
-		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: testBlock, Keep: 1})
+		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock, Keep: 1})
 		tokens := make([]uint32, testBlock)
 		failed := 0
 		for n := range uint64(100) {
@@ -728,8 +729,8 @@ func TestBlockTableForgets(t *testing.T) {
 }
 
 func FuzzReadBatch(f *testing.F) {
-	for _, form := range []sim.BlockEventsOptions{{BlockSize: 2}, {BlockSize: 2, Maps: true}, {BlockSize: 2, ByteHashes: true}} {
-		e := sim.NewBlockEvents(form)
+	for _, form := range []fakevllm.KVEventsOptions{{BlockSize: 2}, {BlockSize: 2, Maps: true}, {BlockSize: 2, ByteHashes: true}} {
+		e := fakevllm.NewKVEvents(form)
 		e.Stored(1, 0, true, []uint32{1, 2}, "sql", "tenant")
 		e.Stored(2, 1, false, []uint32{3, 4}, "sql", "tenant")
 		e.Removed(1)
@@ -763,7 +764,7 @@ func BenchmarkBlockEvents(b *testing.B) {
 	m := &blockImage{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}
 	rank := m.newRank()
 	m.begin()
-	e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: 16, Keep: 1})
+	e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16, Keep: 1})
 	var payloads [][]byte
 	tokens := make([]uint32, 16)
 	const cache = 60_000

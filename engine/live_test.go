@@ -26,7 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 func TestMain(m *testing.M) {
@@ -46,12 +46,12 @@ func TestMain(m *testing.M) {
 }
 
 // startEngines runs n fake engines on loopback and returns their addresses.
-func startEngines(t testing.TB, n int, o sim.ServerOptions) []string {
+func startEngines(t testing.TB, n int, o fakevllm.Options) []string {
 	var addresses []string
 	for i := range n {
 		own := o
 		own.Name = fmt.Sprintf("r%d", i)
-		s := sim.NewServer(own)
+		s := fakevllm.New(own)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func post(t testing.TB, url, body string) string {
 }
 
 func TestListensToARunningEngine(t *testing.T) {
-	addresses := startEngines(t, 1, sim.ServerOptions{CacheTokens: 64_000, LoRA: []string{"sql"}})
+	addresses := startEngines(t, 1, fakevllm.Options{CacheTokens: 64_000, LoRA: []string{"sql"}})
 	d, w := listen(t, addresses, PoolOptions{})
 	status := func() decider.ReplicaStatus { return d.Pool("llama").Status().Replicas[0] }
 	until(t, "the size of the cache", func() bool { return status().CacheTokens == 64_000 })
@@ -152,7 +152,7 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 		if err := pub.Dial("tcp://" + bind); err != nil {
 			t.Fatal(err)
 		}
-		e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: 16})
+		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16})
 		e.Stored(1, 0, true, make([]uint32, 16), "", "")
 		_, payload, _ := e.Batch(0)
 		send := func() { // until the subscription takes effect
@@ -219,8 +219,8 @@ func TestPublishersAreBounded(t *testing.T) {
 // An adapter that an engine lists is a model of its pool, whether configured or
 // not, and goes to the engines that list it.
 func TestListsTheAdaptersOfEngines(t *testing.T) {
-	with := startEngines(t, 1, sim.ServerOptions{LoRA: []string{"sql", "listed-only"}, MaxLoRA: 3})
-	without := startEngines(t, 1, sim.ServerOptions{})
+	with := startEngines(t, 1, fakevllm.Options{LoRA: []string{"sql", "listed-only"}, MaxLoRA: 3})
+	without := startEngines(t, 1, fakevllm.Options{})
 	d, w := listen(t, append(without, with...), PoolOptions{})
 	in := decider.Input{Path: []byte("/v1/completions"), Body: []byte(`{"model":"listed-only","prompt":"x"}`)}
 	var r decider.Request
@@ -254,8 +254,8 @@ func freePorts(t testing.TB, n int) (ports []int) {
 }
 
 // publishing runs an engine that publishes on events and answers on replay.
-func publishing(t testing.TB, l net.Listener, events, replay int, form sim.BlockEventsOptions) *sim.Server {
-	s := sim.NewServer(sim.ServerOptions{
+func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.KVEventsOptions) *fakevllm.Server {
+	s := fakevllm.New(fakevllm.Options{
 		Name: "r0", CacheTokens: 4096, EventForm: form,
 		Events: fmt.Sprintf("tcp://127.0.0.1:%d", events), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", replay),
 	})
@@ -271,10 +271,10 @@ func publishing(t testing.TB, l net.Listener, events, replay int, form sim.Block
 // Over real sockets: what the engine has at first, what comes and goes, and an
 // engine that is started anew behind the same address.
 func TestFollowsBlocksOfARunningEngine(t *testing.T) {
-	for _, form := range []sim.BlockEventsOptions{{}, {Maps: true, ByteHashes: true}} {
+	for _, form := range []fakevllm.KVEventsOptions{{}, {Maps: true, ByteHashes: true}} {
 		ports := freePorts(t, 3)
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-		start := func() (net.Listener, *sim.Server) {
+		start := func() (net.Listener, *fakevllm.Server) {
 			l, err := net.Listen("tcp", address)
 			if err != nil {
 				t.Fatal(err)
@@ -330,12 +330,12 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 		n := of.Load()
 		return n > 0 && rand.Int32N(n) == 0
 	}
-	start := func() (*sim.Server, func()) {
+	start := func() (*fakevllm.Server, func()) {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := sim.NewServer(sim.ServerOptions{
+		s := fakevllm.New(fakevllm.Options{
 			Name: "r0", CacheTokens: 4096, Speed: 40,
 			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
 			LoseBatch:  func(uint64) bool { return lost(&batches) },
@@ -439,7 +439,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 // An engine that dies, hangs or turns to nonsense costs the others nothing,
 // and the pool goes on by its own count.
 func TestEnginesMayFailAsTheyLike(t *testing.T) {
-	addresses := startEngines(t, 4, sim.ServerOptions{})
+	addresses := startEngines(t, 4, fakevllm.Options{})
 	d, w := listen(t, addresses, PoolOptions{Kind: VLLM})
 	until(t, "scrapers", func() bool { return len(w.Status()) == len(addresses) })
 	answers := func(i int) uint64 { return w.Status()[i].Answers }
@@ -574,7 +574,7 @@ func quietPage(kind string) []byte {
 	if kind == "large" { // with a busy vLLM's histograms
 		return largePage(1)
 	}
-	s := sim.NewServer(sim.ServerOptions{Name: "quiet", LoRA: []string{"sql"}})
+	s := fakevllm.New(fakevllm.Options{Name: "quiet", LoRA: []string{"sql"}})
 	defer s.Close()
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

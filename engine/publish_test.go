@@ -16,7 +16,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 // publishers makes the test binary a number of engines that publish what
@@ -59,7 +59,7 @@ func (p publication) tokens(engine, i int) []uint32 {
 }
 
 // event notes event n of an engine.
-func (p publication) event(e *sim.BlockEvents, engine, n int) {
+func (p publication) event(e *fakevllm.KVEvents, engine, n int) {
 	full := p.Blocks / publishedPrompt
 	prompt, part := n, 0
 	if n >= full {
@@ -86,7 +86,7 @@ func (p publication) serve(engine int, c net.Conn) error {
 	if _, err := peer.receive(); err != nil { // the subscription
 		return err
 	}
-	e := sim.NewBlockEvents(sim.BlockEventsOptions{BlockSize: 16, Keep: 1})
+	e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16, Keep: 1})
 	var out []byte
 	send := func(from, to int) error {
 		for n := from; n < to; n++ {

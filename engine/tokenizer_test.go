@@ -13,14 +13,14 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 // bench is a pool of the policy kv_aware over one engine, and what counts the
 // calls of its /tokenize.
 type bench struct {
 	t         testing.TB
-	engine    *sim.Server
+	engine    *fakevllm.Server
 	decider   *decider.Decider
 	tokenizer *Tokenizer
 	calls     atomic.Int64
@@ -28,7 +28,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
-	b := &bench{t: t, engine: sim.NewServer(sim.ServerOptions{LoRA: []string{"sql"}, Events: "not opened"}), before: func() {}}
+	b := &bench{t: t, engine: fakevllm.New(fakevllm.Options{LoRA: []string{"sql"}, Events: "not opened"}), before: func() {}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

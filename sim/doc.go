@@ -1,5 +1,4 @@
-// Package sim models LLM engines. Engine is a deterministic model of one
-// engine in virtual time, without I/O, fit for a simulator that drives dozens
-// of them; Server wraps an Engine in real time behind vLLM's HTTP API, as a
-// replica for tests and demonstrations.
+// Package sim models an LLM engine with continuous batching and a prefix cache.
+// Engine runs in virtual time, without I/O, and is deterministic, so that a
+// simulation can drive dozens of engines.
 package sim

@@ -170,8 +170,8 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 	}, nil
 }
 
-// follow has stored and removed called besides those that are called already.
-func (e *Engine) follow(stored func(j *Job, i int), removed func(key uint64)) {
+// Follow calls stored and removed besides those that are called already.
+func (e *Engine) Follow(stored func(j *Job, i int), removed func(key uint64)) {
 	if before := e.stored; before != nil {
 		after := stored
 		stored = func(j *Job, i int) { before(j, i); after(j, i) }
@@ -200,12 +200,12 @@ func (e *Engine) Submit(now time.Duration, j *Job) error {
 	}
 	j.state = jobWaiting
 	e.waiting.pushBack(j)
-	e.wake(now)
+	e.Wake(now)
 	return nil
 }
 
-// wake has the engine look at its queue at the next step, at once when idle.
-func (e *Engine) wake(now time.Duration) {
+// Wake has the engine look at its queue at the next step, at once when idle.
+func (e *Engine) Wake(now time.Duration) {
 	if e.active {
 		e.cut(now)
 	} else {
@@ -313,3 +313,6 @@ func (e *Engine) cut(now time.Duration) {
 	})
 	e.steps, e.end = n, e.start+time.Duration(e.decodeTime(n))
 }
+
+// Generated is the number of output tokens of a job that has ended.
+func (j *Job) Generated() int { return j.tokens }

@@ -1,173 +1,172 @@
 package sim
 
 import (
-	"bytes"
-	"fmt"
+	"bufio"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/bytedance/sonic"
 )
 
-// openTrace reads the conversation trace that lies beside the repository.
-func openTrace(tb testing.TB, o TraceOptions) *Trace {
-	const path = "../../shared/traces/mooncake-conversation.jsonl"
-	f, err := os.Open(path)
+const (
+	conversation      = "../../shared/traces/mooncake-conversation.jsonl"
+	conversationBlock = 512 // tokens behind one hash id
+)
+
+type conversationRow struct {
+	Timestamp int64    `json:"timestamp"`
+	Input     int      `json:"input_length"`
+	Output    int      `json:"output_length"`
+	HashIDs   []uint64 `json:"hash_ids"`
+
+	at time.Duration
+}
+
+// readConversation loads the conversation trace with the requests of each 3 s tick
+// spread over it, in order of time.
+func readConversation(tb testing.TB) []conversationRow {
+	f, err := os.Open(conversation)
 	if os.IsNotExist(err) {
-		tb.Skip("no trace: ", path)
+		tb.Skip("no trace: ", conversation)
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer f.Close()
-	t, err := ReadTrace(f, o)
-	if err != nil {
+	chance := rand.New(rand.NewPCG(1, 1))
+	var rows []conversationRow
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r conversationRow
+		if err := sonic.Unmarshal(lines.Bytes(), &r); err != nil {
+			tb.Fatal(err)
+		}
+		r.HashIDs = r.HashIDs[:r.Input/conversationBlock]
+		r.at = time.Duration(float64(r.Timestamp)*1e6 + chance.Float64()*3e9)
+		rows = append(rows, r)
+	}
+	if err := lines.Err(); err != nil {
 		tb.Fatal(err)
 	}
-	return t
+	slices.SortStableFunc(rows, func(a, b conversationRow) int { return int(a.at - b.at) })
+	return rows
 }
 
-func mustRead(t *testing.T, text string, o TraceOptions) *Trace {
-	t.Helper()
-	trace, err := ReadTrace(strings.NewReader(text), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return trace
-}
-
-func TestReadTraceLengths(t *testing.T) {
-	const text = `{"timestamp": 9000, "input_length": 1030, "output_length": 0, "hash_ids": [0, 1, 3]}
-
-{"timestamp": 6000, "input_length": 1536, "output_length": 7, "hash_ids": [0, 1, 2]}
-{"timestamp": 6000, "input_length": 100, "output_length": 1, "hash_ids": [4]}
-`
-	trace := mustRead(t, text, TraceOptions{})
-	if trace.BlockTokens != 512 || trace.Tick != 3*time.Second || len(trace.Calls) != 3 {
-		t.Fatalf("%+v", trace)
-	}
-	first, short, last := trace.Calls[0], trace.Calls[1], trace.Calls[2]
-	if first.At != 0 || first.Input != 1536 || first.Output != 7 || len(first.Blocks) != 3 || len(first.Seen) != 3 {
-		t.Errorf("first %+v", first)
-	}
-	if last.At != 3*time.Second || last.Output != 1 || len(last.Blocks) != 2 || !slices.Equal(last.Blocks, first.Blocks[:2]) {
-		t.Errorf("the block that is not full counts, or the common ones differ: %+v", last)
-	}
-	if len(short.Blocks) != 0 || !short.HasSession || short.Session == first.Session {
-		t.Errorf("short %+v", short)
-	}
-	if cut := mustRead(t, text, TraceOptions{Visible: 4 * 1100}); len(cut.Calls[0].Seen) != 2 || len(cut.Calls[0].Blocks) != 3 || cut.Calls[0].Estimate != 1536 || !cut.Calls[0].Cut || cut.Calls[1].Cut {
-		t.Errorf("cut %+v", cut.Calls[0])
-	}
-}
-
-// Calls of one tick come in their order, spread over it, also where the clock
-// rounded; a finer clock is left alone.
-func TestArrivals(t *testing.T) {
-	var b strings.Builder
-	for i := range 3000 {
-		fmt.Fprintf(&b, `{"timestamp":%d,"input_length":%d}`+"\n", i/10*3000-i/10%2, i+1)
-	}
-	trace := mustRead(t, b.String(), TraceOptions{})
-	if trace.Tick < 2999*time.Millisecond || trace.Tick > 3001*time.Millisecond {
-		t.Fatalf("tick %v", trace.Tick)
-	}
-	list := trace.arrivals(3000.0/900, rand.New(rand.NewPCG(1, 1)))
-	var width time.Duration
-	for i, a := range list {
-		if a.call.Input != i+1 {
-			t.Fatalf("call %d is number %d", a.call.Input, i+1)
-		}
-		if i%10 == 9 {
-			width += (a.at - list[i-9].at) / 300
+// replayInTurn sends the trace to engines in turn at rate requests/s and returns
+// each time to first token, sorted, in seconds, the sum of the times at which
+// each engine was done, and the hit rate.
+func replayInTurn(tb testing.TB, rows []conversationRow, engines, cacheTokens int, rate float64) (ttft []float64, busy time.Duration, hits float64) {
+	span := rows[len(rows)-1].at - rows[0].at
+	stretch := float64(len(rows)) / rate / span.Seconds()
+	fleet := make([]*Engine, engines)
+	for i := range fleet {
+		var err error
+		if fleet[i], err = NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: cacheTokens}); err != nil {
+			tb.Fatal(err)
 		}
 	}
-	// Ten numbers drawn from an interval span 9/11 of it.
-	if want := 3 * time.Second * 9 / 11; width < want*9/10 || width > want*11/10 {
-		t.Errorf("ten calls of a tick span %v, want about %v", width, want)
-	}
-	if fine := mustRead(t, `{"timestamp":0,"prompt":"a"}`+"\n"+`{"timestamp":60000,"prompt":"b"}`, TraceOptions{}); fine.Tick != 0 {
-		t.Errorf("tick %v", fine.Tick)
-	}
-}
-
-// Turns of one conversation share a session; a system prompt makes none.
-func TestTraceSessions(t *testing.T) {
-	var b strings.Builder
-	for i := range 300 {
-		fmt.Fprintf(&b, `{"timestamp":0,"input_length":1536,"output_length":1,"hash_ids":[0,%d,%d]}`+"\n", 1+i/3%2, 100+i/3)
-	}
-	trace := mustRead(t, b.String(), TraceOptions{})
-	sessions := map[uint64]int{}
-	for _, c := range trace.Calls {
-		sessions[c.Session]++
-	}
-	if len(sessions) != 100 {
-		t.Errorf("%d sessions of 100", len(sessions))
-	}
-}
-
-func TestReadTraceText(t *testing.T) {
-	long := strings.Repeat("All work and no play makes a dull replica. ", 100) // 4,300 bytes
-	trace := mustRead(t, `{"timestamp": 1000, "path": "/v1/chat/completions", "session": "a", "body": {"messages": [{"role": "user", "content": "`+long+`"}], "max_tokens": 77}}
-{"timestamp": 1500, "session": "a", "body": {"messages": [{"role": "user", "content": "`+long+`"}, {"role": "assistant", "content": "So it is."}]}, "output_tokens": 5}
-{"timestamp": 2000, "prompt": "`+long+`"}
-`, TraceOptions{})
-	if trace.BlockTokens != 256 || trace.Tick != 0 {
-		t.Errorf("blocks of %d tokens, tick %v", trace.BlockTokens, trace.Tick)
-	}
-	a, b, c := trace.Calls[0], trace.Calls[1], trace.Calls[2]
-	if a.Input != 1076 || a.Output != 77 || len(a.Blocks) != 4 || !a.HasSession {
-		t.Errorf("first %+v", a)
-	}
-	if b.At != 500*time.Millisecond || b.Output != 5 || b.Session != a.Session || !slices.Equal(a.Blocks, b.Blocks[:4]) {
-		t.Errorf("second %+v", b)
-	}
-	if c.Input != 1075 || c.Output != defaultOutput || c.HasSession || slices.Equal(c.Blocks, a.Blocks) {
-		t.Errorf("third %+v", c)
-	}
-	cut := mustRead(t, `{"prompt": "`+long+`"}`, TraceOptions{Visible: 2200}).Calls[0]
-	if len(cut.Seen) != 2 || !slices.Equal(cut.Seen, cut.Blocks[:2]) || cut.Estimate < 1000 || cut.Estimate > 1150 || !cut.Cut {
-		t.Errorf("cut %+v", cut)
-	}
-}
-
-func TestReadTraceRefuses(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                             "trace: no request in it",
-		"{}":                           "trace: line 1: input_length 0 and output_length 0, want up to 16777216 tokens, input at least 1",
-		"{\"prompt\":\"a\"}\nnonsense": "trace: line 2: not a JSON object of a known form",
-		"{\"prompt\":\"a\"}\n{\"input_length\":1}": "trace: line 2: a request of another form than the first one",
-		`{"prompt":"a","body":{}}`:                 "trace: line 1: both a body and a prompt",
-		`{"input_length":512,"hash_ids":[1,2]}`:    "trace: line 1: more hash_ids than blocks of 512 tokens",
-		`{"timestamp":1e300,"input_length":1}`:     "trace: line 1: timestamp 1e+300, want milliseconds",
-		`{"input_length":99999999}`:                "trace: line 1: input_length 99999999 and output_length 0, want up to 16777216 tokens, input at least 1",
-	} {
-		if _, err := ReadTrace(strings.NewReader(text), TraceOptions{}); err == nil || err.Error() != want {
-			t.Errorf("%s\n got %v\nwant %s", text, err, want)
-		}
-	}
-}
-
-func FuzzReadTrace(f *testing.F) {
-	f.Add([]byte(`{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}`+"\n"+`{"timestamp": 3000, "input_length": 7, "output_length": 1, "hash_ids": [0]}`), 0)
-	f.Add([]byte(`{"timestamp": 1, "session": "s", "path": "/v1/responses", "body": {"input": "hello", "max_output_tokens": 3}}`), 20)
-	f.Add([]byte(`{"prompt": "x", "output_tokens": -1}`), 1)
-	f.Add([]byte(`{"timestamp": -1e11, "prompt": "x"}`+"\n"+`{"timestamp": 1e12, "prompt": ""}`), -1)
-	f.Fuzz(func(t *testing.T, data []byte, visible int) {
-		trace, err := ReadTrace(bytes.NewReader(data), TraceOptions{Visible: max(visible, 0)})
-		if err != nil {
-			return
-		}
-		last := time.Duration(0)
-		for _, a := range trace.arrivals(1, rand.New(rand.NewPCG(1, 1))) {
-			c := a.call
-			if a.at < last || c.Input < 1 || c.Output < 1 || c.Input > maxCallTokens || c.Output > maxCallTokens || len(c.Seen) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
-				t.Fatalf("at %v after %v: %+v", a.at, last, c)
+	arrived := make(map[*Job]time.Duration, len(rows))
+	drain := func(e *Engine, until time.Duration) {
+		for {
+			next, ok := e.Next()
+			if !ok || next > until {
+				return
 			}
-			last = a.at
+			for _, ev := range e.Step(next) {
+				if ev.Kind == FirstToken {
+					ttft = append(ttft, (ev.At - arrived[ev.Job]).Seconds())
+				}
+			}
 		}
-	})
+	}
+	for i := range rows {
+		r := &rows[i]
+		at := time.Duration(float64(r.at-rows[0].at) * stretch)
+		j := &Job{Blocks: r.HashIDs, Input: r.Input, Output: r.Output}
+		arrived[j] = at
+		e := fleet[i%engines]
+		drain(e, at)
+		if err := e.Submit(at, j); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var queries, found uint64
+	for _, e := range fleet {
+		drain(e, math.MaxInt64)
+		busy += e.end
+		s := e.Stats()
+		queries, found = queries+s.QueryTokens, found+s.HitTokens
+	}
+	if len(ttft) != len(rows) {
+		tb.Fatalf("%d first tokens of %d requests", len(ttft), len(rows))
+	}
+	slices.Sort(ttft)
+	return ttft, busy, float64(found) / float64(queries)
+}
+
+// One cache of all requests finds what the publishers of the trace and of the
+// policy comparison found.
+func TestEngineTraceHitRate(t *testing.T) {
+	rows := readConversation(t)
+	for _, c := range []struct {
+		cache    int
+		min, max float64
+	}{
+		{1_000_000, 0.054, 0.056},
+		{200_000_000, 0.3735 - 0.003, 0.3735 + 0.003},
+	} {
+		// One request after the other: what counts is the order alone.
+		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: c.cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			j := &Job{Blocks: rows[i].HashIDs, Input: rows[i].Input, Output: 1}
+			if err := e.Submit(0, j); err != nil {
+				t.Fatal(err)
+			}
+			finish(e)
+		}
+		s := e.Stats()
+		rate := float64(s.HitTokens) / float64(s.QueryTokens)
+		t.Logf("%d tokens of cache: hit rate %.4f", c.cache, rate)
+		if rate < c.min || rate > c.max {
+			t.Errorf("%d tokens of cache: hit rate %.4f, want %.4f to %.4f", c.cache, rate, c.min, c.max)
+		}
+	}
+}
+
+// Round robin over eight engines saturates where the policy comparison says,
+// and its times come out as they did there.
+func TestEngineTraceRoundRobin(t *testing.T) {
+	rows := readConversation(t)
+	const published = 4.67 // requests/s
+	_, busy, _ := replayInTurn(t, rows, 8, 500_000, 1000)
+	saturation := 8 * float64(len(rows)) / busy.Seconds()
+	t.Logf("saturation %.2f requests/s", saturation)
+	if saturation < 0.9*published || saturation > 1.1*published {
+		t.Errorf("saturation at %.2f requests/s, want %v ± 10 %%", saturation, published)
+	}
+	for _, c := range []struct{ load, p90 float64 }{{0.85, 47.3}, {0.95, 94.0}} {
+		start := time.Now()
+		ttft, _, hits := replayInTurn(t, rows, 8, 500_000, c.load*published)
+		p90 := ttft[len(ttft)*9/10]
+		t.Logf("load %.2f: p90 %.1f s, hit rate %.3f, in %v", c.load, p90, hits, time.Since(start))
+		if p90 < 0.9*c.p90 || p90 > 1.1*c.p90 {
+			t.Errorf("load %.2f: p90 of the time to first token %.1f s, want %.1f ± 10 %%", c.load, p90, c.p90)
+		}
+	}
+}
+
+func BenchmarkEngineTrace(b *testing.B) {
+	rows := readConversation(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		replayInTurn(b, rows, 8, 500_000, 4)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bytedance/sonic"
 
 	"pointsman/sim"
+	"pointsman/sim/replay"
 )
 
 type demoCmd struct {
@@ -88,8 +89,8 @@ func (c *demoCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	setup := sim.Setup{Replicas: c.Replicas, Profile: sim.Profile70B.Scale(c.Speed), CacheTokens: c.CacheTokens}
-	most, err := sim.Saturation(trace, setup)
+	setup := replay.Setup{Replicas: c.Replicas, Profile: sim.Profile70B.Scale(c.Speed), CacheTokens: c.CacheTokens}
+	most, err := replay.Saturation(trace, setup)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (c *demoCmd) Run() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		predicted, err := sim.Replay(trace, sim.ReplayOptions{Setup: setup, Rate: rate, Seed: c.Seed, Policy: p.make, PolicyName: p.name, Admission: p.admission(), MirrorScale: 1})
+		predicted, err := replay.Run(trace, replay.Options{Setup: setup, Rate: rate, Seed: c.Seed, Policy: p.make, PolicyName: p.name, Admission: p.admission(), MirrorScale: 1})
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/bytedance/sonic"
 
 	"pointsman/sim"
+	"pointsman/sim/replay"
 )
 
 // The bands of the scenario.
@@ -58,7 +59,7 @@ func (c *demoCmd) priorities(policies []simulatedPolicy) error {
 	if err != nil {
 		return err
 	}
-	most, err := sim.Saturation(trace, sim.Setup{Replicas: c.Replicas, Profile: sim.Profile70B.Scale(c.Speed), CacheTokens: c.CacheTokens})
+	most, err := replay.Saturation(trace, replay.Setup{Replicas: c.Replicas, Profile: sim.Profile70B.Scale(c.Speed), CacheTokens: c.CacheTokens})
 	if err != nil {
 		return err
 	}

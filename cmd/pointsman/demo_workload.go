@@ -5,13 +5,12 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"pointsman/sim/trace"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bytedance/sonic"
-
-	"pointsman/sim"
 )
 
 // call is one request of the demo's workload.
@@ -112,7 +111,7 @@ func words(chance *rand.Rand, n int) string {
 }
 
 // traceOf is the workload as the simulator reads it.
-func traceOf(calls []call) (*sim.Trace, error) {
+func traceOf(calls []call) (*trace.Trace, error) {
 	var lines bytes.Buffer
 	for _, c := range calls {
 		line, err := sonic.Marshal(map[string]any{
@@ -124,7 +123,7 @@ func traceOf(calls []call) (*sim.Trace, error) {
 		}
 		lines.Write(append(line, '\n'))
 	}
-	return sim.ReadTrace(&lines, sim.TraceOptions{})
+	return trace.Read(&lines, trace.Options{})
 }
 
 // pace brings the workload to a mean of rate requests/s.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 type engineCmd struct {
@@ -31,15 +32,15 @@ func (c *engineCmd) Run() error {
 	if c.Profile == "70b" {
 		profile = sim.Profile70B
 	}
-	options := sim.ServerOptions{
+	options := fakevllm.Options{
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
 		Events: c.Events, Replay: c.Replay,
 	}
-	if err := sim.CheckOptions(options); err != nil {
+	if err := options.Validate(); err != nil {
 		return err
 	}
-	engine := sim.NewServer(options)
+	engine := fakevllm.New(options)
 	defer engine.Close()
 	if err := engine.Publish(); err != nil {
 		return err

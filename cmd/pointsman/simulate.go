@@ -6,14 +6,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"pointsman/sim/replay"
+	"pointsman/sim/trace"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bytedance/sonic"
-
-	"pointsman/sim"
 )
 
 type simulateCmd struct {
@@ -74,8 +74,8 @@ func (c *simulateCmd) run(w io.Writer) error {
 	if err := checkPlot(c.Plot); err != nil {
 		return err
 	}
-	base := sim.ReplayOptions{
-		Setup: sim.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
+	base := replay.Options{
+		Setup: replay.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
 		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 		Agents: c.Agents, MirrorScale: c.MirrorScale, TokenNoise: c.TokenNoise,
 	}
@@ -85,11 +85,11 @@ func (c *simulateCmd) run(w io.Writer) error {
 	if base.Failures, err = parseFailures(c.Fail); err != nil {
 		return err
 	}
-	trace, err := readTrace(c.Trace, sim.TraceOptions{Visible: c.VisibleChars})
+	trace, err := readTrace(c.Trace, trace.Options{Visible: c.VisibleChars})
 	if err != nil {
 		return err
 	}
-	saturation, err := sim.Saturation(trace, base.Setup)
+	saturation, err := replay.Saturation(trace, base.Setup)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 		return err
 	}
 	if c.Plot != "" {
-		first := make([]*sim.Result, len(results))
+		first := make([]*replay.Result, len(results))
 		for i := range results {
 			first[i] = results[i][0]
 		}
@@ -130,26 +130,26 @@ func (c *simulateCmd) run(w io.Writer) error {
 	return nil
 }
 
-func readTrace(path string, o sim.TraceOptions) (*sim.Trace, error) {
+func readTrace(path string, o trace.Options) (*trace.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return sim.ReadTrace(f, o)
+	return trace.Read(f, o)
 }
 
 // replay runs each policy with each seed, as many at the same time as there
 // are processors, and returns the results by policy and seed.
-func (c *simulateCmd) replay(trace *sim.Trace, base sim.ReplayOptions, policies []simulatedPolicy) ([][]*sim.Result, error) {
+func (c *simulateCmd) replay(trace *trace.Trace, base replay.Options, policies []simulatedPolicy) ([][]*replay.Result, error) {
 	var ended atomic.Int64
 	base.Ended = &ended
-	results := make([][]*sim.Result, len(policies))
+	results := make([][]*replay.Result, len(policies))
 	errs := make([]error, len(policies)*c.Seeds)
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for i, p := range policies {
-		results[i] = make([]*sim.Result, c.Seeds)
+		results[i] = make([]*replay.Result, c.Seeds)
 		for s := range c.Seeds {
 			o := base
 			o.Policy, o.PolicyName, o.Seed = p.make, p.name, c.Seed+uint64(s)
@@ -157,9 +157,9 @@ func (c *simulateCmd) replay(trace *sim.Trace, base sim.ReplayOptions, policies 
 			all.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				run := sim.Replay
+				run := replay.Run
 				if p.make == nil {
-					run = sim.ReplayShared
+					run = replay.RunShared
 				}
 				var err error
 				if results[i][s], err = run(trace, o); err != nil {
@@ -200,16 +200,16 @@ func showReplay(ended *atomic.Int64, total int64, done <-chan struct{}) {
 }
 
 // summary is the mean over the seeds of one policy.
-func summary(seeds []*sim.Result) simulated {
+func summary(seeds []*replay.Result) simulated {
 	s := simulated{Policy: seeds[0].Policy}
 	n := float64(len(seeds))
 	for _, r := range seeds {
 		s.HitRate += r.HitRate / n
-		s.TTFT.Mean += sim.Mean(r.TTFT).Seconds() / n
-		s.TTFT.P50 += sim.Quantile(r.TTFT, 0.5).Seconds() / n
-		s.TTFT.P90 += sim.Quantile(r.TTFT, 0.9).Seconds() / n
-		s.TTFT.P99 += sim.Quantile(r.TTFT, 0.99).Seconds() / n
-		s.E2E.P99 += sim.Quantile(r.E2E, 0.99).Seconds() / n
+		s.TTFT.Mean += replay.Mean(r.TTFT).Seconds() / n
+		s.TTFT.P50 += replay.Quantile(r.TTFT, 0.5).Seconds() / n
+		s.TTFT.P90 += replay.Quantile(r.TTFT, 0.9).Seconds() / n
+		s.TTFT.P99 += replay.Quantile(r.TTFT, 0.99).Seconds() / n
+		s.E2E.P99 += replay.Quantile(r.E2E, 0.99).Seconds() / n
 		s.Good += r.Good / n
 		s.Imbalance += r.Imbalance / n
 		s.Failed += float64(r.Failed) / n
@@ -223,12 +223,12 @@ func summary(seeds []*sim.Result) simulated {
 
 // spreads is, for each policy, half the distance between the lowest and the
 // highest p90 of its seeds, relative to their mean.
-func spreads(results [][]*sim.Result) []float64 {
+func spreads(results [][]*replay.Result) []float64 {
 	list := make([]float64, len(results))
 	for i, seeds := range results {
 		low, high, sum := 0.0, 0.0, 0.0
 		for k, r := range seeds {
-			x := sim.Quantile(r.TTFT, 0.9).Seconds()
+			x := replay.Quantile(r.TTFT, 0.9).Seconds()
 			if k == 0 || x < low {
 				low = x
 			}

@@ -11,6 +11,7 @@ import (
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/sim"
+	"pointsman/sim/replay"
 )
 
 // sharedCache names the bound: no policy, but one cache and one queue.
@@ -147,8 +148,8 @@ func parseProfile(spec string) (sim.Profile, error) {
 }
 
 // parseFailures reads --fail: times and replicas as 60s@3.
-func parseFailures(specs []string) ([]sim.Failure, error) {
-	var list []sim.Failure
+func parseFailures(specs []string) ([]replay.Failure, error) {
+	var list []replay.Failure
 	for _, s := range specs {
 		at, replica, _ := strings.Cut(s, "@")
 		when, err := time.ParseDuration(at)
@@ -156,7 +157,7 @@ func parseFailures(specs []string) ([]sim.Failure, error) {
 		if err != nil || err2 != nil || when < 0 {
 			return nil, fmt.Errorf("fail: %q, want a time and a replica as 60s@3", s)
 		}
-		list = append(list, sim.Failure{At: when, Replica: n})
+		list = append(list, replay.Failure{At: when, Replica: n})
 	}
 	return list, nil
 }

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"pointsman/sim"
+	"pointsman/sim/plot"
+	"pointsman/sim/replay"
 )
 
 // plotKinds are the files that --plot can write.
-var plotKinds = map[string]func([]*sim.Result) ([]byte, error){
-	".svg": func(r []*sim.Result) ([]byte, error) { return sim.PlotSVG(r), nil },
-	".png": sim.PlotPNG,
+var plotKinds = map[string]func([]*replay.Result) ([]byte, error){
+	".svg": func(r []*replay.Result) ([]byte, error) { return plot.SVG(r), nil },
+	".png": plot.PNG,
 }
 
 // checkPlot refuses a file that no plot can be written to by its name, before
@@ -24,7 +24,7 @@ func checkPlot(path string) error {
 }
 
 // writePlot draws the results into the file at path.
-func writePlot(path string, results []*sim.Result) error {
+func writePlot(path string, results []*replay.Result) error {
 	b, err := plotKinds[filepath.Ext(path)](results)
 	if err != nil {
 		return err

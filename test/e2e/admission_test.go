@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -20,7 +20,7 @@ import (
 // at a time. admission is the YAML of the pool's, in flow form.
 func queueSite(t *testing.T, bin proxies.Binary, admission string) *site {
 	t.Helper()
-	e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model}})
+	e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}})
 	s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 1, replicas: %s, admission: %s}}\n", pool, model, replicasYAML(e), admission))
 	s.edit(", processing_timeout: 1s", "")
 	s.start()

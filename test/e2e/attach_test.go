@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -81,7 +81,7 @@ func TestAttach(t *testing.T) {
 		for _, form := range forms {
 			t.Run(strings.ReplaceAll(form, " ", "-"), func(t *testing.T) {
 				t.Parallel()
-				o := sim.ServerOptions{Models: []string{model, "second-model"}}
+				o := fakevllm.Options{Models: []string{model, "second-model"}}
 				l1, l2, q1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "q1", o)
 				site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					fmt.Fprint(w, "the site: ", r.Method, " ", r.URL.Path)

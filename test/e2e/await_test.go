@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -68,7 +68,7 @@ func TestAwaitReplica(t *testing.T) {
 // awaitFound has a list of replicas that becomes empty, and has one again.
 func awaitFound(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Binary, string) *site) {
 	t.Parallel()
-	e := startEngine(t, "a", sim.ServerOptions{Models: []string{model}})
+	e := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
 	file := filepath.Join(t.TempDir(), "targets.json")
 	list := func(text string) {
 		t.Helper()
@@ -93,7 +93,7 @@ func awaitFound(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies
 // awaitUp has a replica that goes down and comes up.
 func awaitUp(t *testing.T, bin proxies.Binary, health string, start func(*testing.T, proxies.Binary, string) *site, down, up func(*site, *engine)) {
 	t.Parallel()
-	e := startEngine(t, "a", sim.ServerOptions{Models: []string{model}})
+	e := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
 	s := start(t, bin, awaitingPool("replicas: "+replicasYAML(e)+health))
 	client := newClient(4, true, false)
 	defer client.CloseIdleConnections()

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -20,8 +20,8 @@ var unsteady = regexp.MustCompile(`"(id|created|cached_tokens)":("[^"]*"|[0-9]+)
 func TestBadInput(t *testing.T) {
 	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
 		t.Parallel()
-		e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model, "other"}})
-		other := startEngine(t, "o1", sim.ServerOptions{Models: []string{"other"}})
+		e := startEngine(t, "r1", fakevllm.Options{Models: []string{model, "other"}})
+		other := startEngine(t, "o1", fakevllm.Options{Models: []string{"other"}})
 		s := newSite(t, bin, fmt.Sprintf("pools:\n  %s: {models: [%s], replicas: %s}\n  second: {models: [other], replicas: %s}\n",
 			pool, model, replicasYAML(e), replicasYAML(other)))
 		s.start()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -19,7 +19,7 @@ func threeReplicas(t *testing.T, bin proxies.Binary) (*site, []*engine) {
 	t.Helper()
 	var engines []*engine
 	for i := range 3 {
-		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), sim.ServerOptions{Models: []string{model}}))
+		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), fakevllm.Options{Models: []string{model}}))
 	}
 	return newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: least_requests, max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...))), engines
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 )
 
 // quick is a profile whose time goes by the number of tokens alone: one for
@@ -23,7 +24,7 @@ var quick = sim.Profile{
 // down.
 type engine struct {
 	name, address string
-	sim           *sim.Server
+	sim           *fakevllm.Server
 	http          *http.Server
 	emitted       sync.Map // X-Watch of a request → *emission
 }
@@ -35,7 +36,7 @@ type emission struct {
 }
 
 // startEngine starts a replica that serves the models. It ends with the test.
-func startEngine(t testing.TB, name string, o sim.ServerOptions) *engine {
+func startEngine(t testing.TB, name string, o fakevllm.Options) *engine {
 	t.Helper()
 	o.Name = name
 	if o.Profile == (sim.Profile{}) {
@@ -45,7 +46,7 @@ func startEngine(t testing.TB, name string, o sim.ServerOptions) *engine {
 		o.Speed = 1
 	}
 	o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
-	e := &engine{name: name, sim: sim.NewServer(o)}
+	e := &engine{name: name, sim: fakevllm.New(o)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -22,7 +22,7 @@ func TestLeavingWhileHeld(t *testing.T) {
 			t.Run(fmt.Sprint("h2=", h2), func(t *testing.T) {
 				t.Parallel()
 				const n = 30
-				e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model}})
+				e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}})
 				s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 1, replicas: %s, admission: {wait: agent, band_header: x-band, bands: {leaving: {ttl: 20s}, behind: {ttl: 20s}}}}}\n", pool, model, replicasYAML(e)))
 				s.edit(", processing_timeout: 1s", "")
 				s.start()

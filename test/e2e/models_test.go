@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -15,7 +15,7 @@ func TestModels(t *testing.T) {
 	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
 		t.Parallel()
 		names := []string{"llama-70b", "my-alias", "qwen-7b", "canary"}
-		o := sim.ServerOptions{Models: names, LoRA: []string{"sql-adapter"}}
+		o := fakevllm.Options{Models: names, LoRA: []string{"sql-adapter"}}
 		l1, l2, q1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "q1", o)
 		s := newSite(t, bin, fmt.Sprintf(`
 models:

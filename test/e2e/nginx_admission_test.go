@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
 // nginxQueueSite is queueSite on nginx.
 func nginxQueueSite(t *testing.T, bin proxies.Binary, admission string) *nginxSite {
 	t.Helper()
-	e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model}})
+	e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}})
 	s := newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 1, replicas: %s, admission: %s}}\n", pool, model, replicasYAML(e), admission))
 	s.edit("processing_timeout: 1s, ", "")
 	s.start()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -174,7 +174,7 @@ func TestNginxReadme(t *testing.T) {
 		return block
 	}
 	bin := proxies.Nginxes(t)[0]
-	o := sim.ServerOptions{Models: []string{"meta-llama/Llama-3.1-8B-Instruct"}}
+	o := fakevllm.Options{Models: []string{"meta-llama/Llama-3.1-8B-Instruct"}}
 	r1, r2 := startEngine(t, "r1", o), startEngine(t, "r2", o)
 	s := &nginxSite{site: newSite(t, bin, "")}
 	root := strings.NewReplacer(

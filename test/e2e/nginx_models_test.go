@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestNginxModels(t *testing.T) {
 	everyNginx(t, func(t *testing.T, bin proxies.Binary) {
 		t.Parallel()
-		o := sim.ServerOptions{Models: []string{model, "coder", "alias"}}
+		o := fakevllm.Options{Models: []string{model, "coder", "alias"}}
 		l1, l2, c1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "c1", o)
 		s := newNginxSite(t, bin, fmt.Sprintf("models: {alias: code}\npools:\n  %s: {models: [%s], replicas: %s}\n  code: {models: [coder], replicas: %s}\n",
 			pool, model, replicasYAML(l1, l2), replicasYAML(c1)))

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -166,7 +166,7 @@ func TestNginxUnknownUpstream(t *testing.T) {
 		t.Parallel()
 		s, _ := nginxReplicas(t, bin, 2)
 		s.start()
-		more := startEngine(t, "r9", sim.ServerOptions{Models: []string{model}})
+		more := startEngine(t, "r9", fakevllm.Options{Models: []string{model}})
 		s.edit("replicas: {", fmt.Sprintf("replicas: {r9: {address: %q}, ", more.address))
 		s.agent.signal(syscall.SIGHUP)
 		eventually(t, 5*time.Second, "the agent has reloaded", func() (bool, string) {

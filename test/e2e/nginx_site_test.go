@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -43,7 +43,7 @@ func nginxReplicas(t testing.TB, bin proxies.Binary, n int, more ...string) (*ng
 	t.Helper()
 	var engines []*engine
 	for i := range n {
-		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), sim.ServerOptions{Models: []string{model}}))
+		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), fakevllm.Options{Models: []string{model}}))
 	}
 	return newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: round_robin, max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...)), more...), engines
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -15,7 +15,7 @@ func TestNginxStreamTiming(t *testing.T) {
 	everyNginx(t, func(t *testing.T, bin proxies.Binary) {
 		profile := quick
 		profile.Base = 4 * time.Millisecond
-		e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model}, Profile: profile})
+		e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}, Profile: profile})
 		s := newNginxSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(e)))
 		s.start()
 		const turns = 5

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -248,8 +248,8 @@ func fault(t *testing.T, e *engine, how string) {
 func TestRuntimeServers(t *testing.T) {
 	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
 		t.Parallel()
-		a := startEngine(t, "a", sim.ServerOptions{Models: []string{model}})
-		b := startEngine(t, "b", sim.ServerOptions{Models: []string{model}})
+		a := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
+		b := startEngine(t, "b", fakevllm.Options{Models: []string{model}})
 		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: random}}\n", pool, model))
 		s.start()
 		client := newClient(4, true, false)

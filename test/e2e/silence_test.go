@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -165,7 +165,7 @@ func TestEnginesFallSilent(t *testing.T) {
 	var list []string
 	for i := range 3 {
 		name := fmt.Sprintf("r%d", i+1)
-		o := sim.ServerOptions{
+		o := fakevllm.Options{
 			Models: []string{model, other},
 			Events: fmt.Sprint("tcp://127.0.0.1:", proxies.FreePort(t)), Replay: fmt.Sprint("tcp://127.0.0.1:", proxies.FreePort(t)),
 		}

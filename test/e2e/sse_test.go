@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -22,7 +22,7 @@ func TestStreamTiming(t *testing.T) {
 		// A chunk each 4 ms, of two streams at a time.
 		profile := quick
 		profile.Base = 4 * time.Millisecond
-		e := startEngine(t, "r1", sim.ServerOptions{Models: []string{model}, Profile: profile})
+		e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}, Profile: profile})
 		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(e)))
 		s.start()
 		turns := 5

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pointsman/sim"
+	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
 )
 
@@ -34,7 +34,7 @@ func TestTargets(t *testing.T) {
 
 func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Binary, string) *site) {
 	t.Parallel()
-	o := sim.ServerOptions{Models: []string{model}}
+	o := fakevllm.Options{Models: []string{model}}
 	a, b := startEngine(t, "a", o), startEngine(t, "b", o)
 	file := filepath.Join(t.TempDir(), "targets.json")
 	list := func(engines ...*engine) {

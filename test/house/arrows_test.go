@@ -37,11 +37,11 @@ var arrows = map[string][]string{
 	"admin":   {"decider", "intake"},
 
 	// Simulation.
-	"sim":          {"decider", "prompt", "session"},
-	"sim/trace":    {"prompt", "sim"},
-	"sim/plot":     {},
-	"sim/replay":   {"decider", "decider/policy", "intake", "prompt", "session", "sim", "sim/trace"},
-	"sim/fakevllm": {"engine/kvevents", "prompt", "sim"},
+	"sim":          {}, // the engine model alone
+	"sim/trace":    {"decider", "intake", "session"},
+	"sim/replay":   {"decider", "decider/policy", "intake", "sim", "sim/trace"},
+	"sim/plot":     {"sim/replay"},
+	"sim/fakevllm": {"engine/kvevents", "sim"},
 
 	// Programs.
 	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",

@@ -1,0 +1,218 @@
+package fakevllm
+
+import (
+	"encoding/binary"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// KVEventsOptions choose among the forms that versions of vLLM have.
+type KVEventsOptions struct {
+	BlockSize  int  // tokens in a block
+	Maps       bool // events and batches as maps with a type, not as arrays
+	ByteHashes bool // hashes of 32 bytes, not integers
+	Rank       int  // of data parallelism
+	Keep       int  // batches kept for a replay; 0 = 10,000
+}
+
+// KVEvents puts what happens to the blocks of one KV cache into batches, as
+// vLLM publishes it: MessagePack, each batch with a number, the last ones kept.
+// It is not safe for concurrent use.
+type KVEvents struct {
+	o      KVEventsOptions
+	events []byte // of the batch in the making
+	n      uint32
+	run    blockRun
+	next   uint64   // the number of the next batch
+	kept   [][]byte // by number modulo its length
+}
+
+// blockRun is a row of blocks, each stored after the one before it.
+type blockRun struct {
+	parent     uint64
+	first      bool // it has no parent
+	keys       []uint64
+	tokens     []uint32
+	lora, salt string
+}
+
+// NewKVEvents returns a KVEvents whose first batch will have number 0.
+func NewKVEvents(o KVEventsOptions) *KVEvents {
+	if o.Keep == 0 {
+		o.Keep = 10_000
+	}
+	return &KVEvents{o: o, kept: make([][]byte, o.Keep)}
+}
+
+// Stored notes that a block is in the cache: the first of its prompt, or the
+// one after parent.
+func (e *KVEvents) Stored(key, parent uint64, first bool, tokens []uint32, lora, salt string) {
+	r := &e.run
+	if n := len(r.keys); n == 0 || first || r.keys[n-1] != parent || r.lora != lora || r.salt != salt {
+		e.endRun()
+		r.parent, r.first, r.lora, r.salt = parent, first, lora, salt
+	}
+	r.keys = append(r.keys, key)
+	r.tokens = append(r.tokens, tokens...)
+}
+
+// Removed notes that a block is there no more.
+func (e *KVEvents) Removed(key uint64) {
+	e.endRun()
+	e.begin("BlockRemoved", 3, "block_hashes")
+	e.events = e.hash(msgp.AppendArrayHeader(e.events, 1), key)
+	e.field("medium")
+	e.events = msgp.AppendString(e.events, "GPU")
+	e.field("group_idx")
+	e.events = msgp.AppendNil(e.events)
+}
+
+// Cleared notes that the cache is empty.
+func (e *KVEvents) Cleared() {
+	e.endRun()
+	e.begin("AllBlocksCleared", 0, "")
+}
+
+// begin writes the head of an event of so many fields, and the name of the
+// first.
+func (e *KVEvents) begin(kind string, fields uint32, first string) {
+	e.n++
+	if e.o.Maps {
+		e.events = msgp.AppendString(msgp.AppendMapHeader(e.events, fields+1), "type")
+	} else {
+		e.events = msgp.AppendArrayHeader(e.events, fields+1)
+	}
+	e.events = msgp.AppendString(e.events, kind)
+	e.field(first)
+}
+
+// field writes the name of the next field, where fields have names.
+func (e *KVEvents) field(name string) {
+	if e.o.Maps && name != "" {
+		e.events = msgp.AppendString(e.events, name)
+	}
+}
+
+func (e *KVEvents) hash(b []byte, key uint64) []byte {
+	if !e.o.ByteHashes {
+		return msgp.AppendUint64(b, key)
+	}
+	var long [32]byte
+	for i := range 4 {
+		binary.BigEndian.PutUint64(long[8*i:], key+uint64(i))
+	}
+	return msgp.AppendBytes(b, long[:])
+}
+
+// endRun writes the event of the row of blocks, if there is one.
+func (e *KVEvents) endRun() {
+	r := &e.run
+	if len(r.keys) == 0 {
+		return
+	}
+	e.begin("BlockStored", 9, "block_hashes")
+	b := msgp.AppendArrayHeader(e.events, uint32(len(r.keys)))
+	for _, key := range r.keys {
+		b = e.hash(b, key)
+	}
+	e.events = b
+	e.field("parent_block_hash")
+	if r.first {
+		e.events = msgp.AppendNil(e.events)
+	} else {
+		e.events = e.hash(e.events, r.parent)
+	}
+	e.field("token_ids")
+	b = msgp.AppendArrayHeader(e.events, uint32(len(r.tokens)))
+	for _, t := range r.tokens {
+		b = msgp.AppendUint32(b, t)
+	}
+	e.events = b
+	e.field("block_size")
+	e.events = msgp.AppendInt(e.events, e.o.BlockSize)
+	e.field("lora_id")
+	e.events = msgp.AppendNil(e.events)
+	e.field("medium")
+	e.events = msgp.AppendString(e.events, "GPU")
+	e.field("lora_name")
+	if r.lora == "" {
+		e.events = msgp.AppendNil(e.events)
+	} else {
+		e.events = msgp.AppendString(e.events, r.lora)
+	}
+	e.field("extra_keys")
+	e.extraKeys()
+	e.field("group_idx")
+	e.events = msgp.AppendInt(e.events, 0)
+	r.keys, r.tokens = r.keys[:0], r.tokens[:0]
+}
+
+// extraKeys writes for each block what tells it apart besides its tokens: the
+// adapter, and of the first block of a prompt the salt.
+func (e *KVEvents) extraKeys() {
+	r := &e.run
+	if r.lora == "" && r.salt == "" {
+		e.events = msgp.AppendNil(e.events)
+		return
+	}
+	b := msgp.AppendArrayHeader(e.events, uint32(len(r.keys)))
+	for i := range r.keys {
+		salt := r.salt
+		if !r.first || i > 0 {
+			salt = ""
+		}
+		n := uint32(0)
+		for _, s := range []string{r.lora, salt} {
+			if s != "" {
+				n++
+			}
+		}
+		if n == 0 {
+			b = msgp.AppendNil(b)
+			continue
+		}
+		b = msgp.AppendArrayHeader(b, n)
+		for _, s := range []string{r.lora, salt} {
+			if s != "" {
+				b = msgp.AppendString(b, s)
+			}
+		}
+	}
+	e.events = b
+}
+
+// Batch ends the batch in the making and returns it with its number; false
+// when nothing happened. The payload stays valid.
+func (e *KVEvents) Batch(seconds float64) (number uint64, payload []byte, ok bool) {
+	e.endRun()
+	if e.n == 0 {
+		return 0, nil, false
+	}
+	var b []byte
+	if e.o.Maps {
+		b = msgp.AppendFloat64(msgp.AppendString(msgp.AppendMapHeader(b, 3), "ts"), seconds)
+		b = msgp.AppendString(b, "events")
+	} else {
+		b = msgp.AppendFloat64(msgp.AppendArrayHeader(b, 3), seconds)
+	}
+	b = append(msgp.AppendArrayHeader(b, e.n), e.events...)
+	if e.o.Maps {
+		b = msgp.AppendString(b, "data_parallel_rank")
+	}
+	b = msgp.AppendInt(b, e.o.Rank)
+	number = e.next
+	e.next++
+	e.kept[number%uint64(len(e.kept))] = b
+	e.events, e.n = e.events[:0], 0
+	return number, b, true
+}
+
+// Replay calls f with each batch kept from number from on, in order.
+func (e *KVEvents) Replay(from uint64, f func(number uint64, payload []byte)) {
+	if kept := uint64(len(e.kept)); e.next > kept {
+		from = max(from, e.next-kept)
+	}
+	for ; from < e.next; from++ {
+		f(from, e.kept[from%uint64(len(e.kept))])
+	}
+}

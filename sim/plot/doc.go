@@ -1,0 +1,2 @@
+// Package plot draws the results of replays.
+package plot

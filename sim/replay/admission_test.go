@@ -1,0 +1,178 @@
+package replay
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/sim/trace"
+)
+
+func leastWork() (decider.Policy, error)     { return decider.LeastWork{}, nil }
+func leastWorkLate() (decider.Policy, error) { return decider.LeastWorkLate{}, nil }
+
+// holding lets requests wait in these bands for as long as it takes.
+func holdingIn(bands ...decider.Band) *decider.Admission {
+	for i := range bands {
+		bands[i].TTL = time.Hour
+	}
+	return &decider.Admission{Hold: true, Bands: bands}
+}
+
+func p90(times []time.Duration) float64 { return Quantile(times, 0.9).Seconds() }
+func p99(times []time.Duration) float64 { return Quantile(times, 0.99).Seconds() }
+
+// What is bound late has its first token sooner, also with news that come late.
+func TestTraceLateBinding(t *testing.T) {
+	tr := openTrace(t)
+	saturation, err := Saturation(tr, published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		load, want float64
+		delay      time.Duration
+	}{{0.85, 0.96, 0}, {0.95, 0.85, 0}, {0.95, 0.88, 100 * time.Millisecond}, {0.95, 0.96, time.Second}} {
+		o := Options{Setup: published, Rate: c.load * saturation, Seed: 1, Policy: leastWork, FeedbackDelay: c.delay}
+		early, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Policy = leastWorkLate
+		o.Admission = holdingIn(decider.Band{Name: "all", Order: decider.LeastWorkLeft})
+		late, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ratio := p90(late.TTFT) / p90(early.TTFT)
+		t.Logf("load %.2f, news %v late: p90 early %.2f s, late %.2f s (%.2f), hit rate %.3f and %.3f", c.load, c.delay, p90(early.TTFT), p90(late.TTFT), ratio, early.HitRate, late.HitRate)
+		if ratio > c.want {
+			t.Errorf("load %.2f, news %v late: %.2f times as long as bound early, want at most %.2f", c.load, c.delay, ratio, c.want)
+		}
+		if len(late.TTFT) != len(tr.Calls) {
+			t.Errorf("%d served of %d", len(late.TTFT), len(tr.Calls))
+		}
+	}
+}
+
+// traceOf is n requests without anything in common, made by call.
+func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Call) *trace.Trace {
+	chance := rand.New(rand.NewPCG(seed, 1))
+	t := &trace.Trace{BlockTokens: 512}
+	at := time.Duration(0)
+	for i := range n {
+		at += time.Duration(chance.ExpFloat64() * float64(time.Second))
+		c := call(i, chance)
+		c.At, c.Stream = at, true
+		for k := range c.Input / t.BlockTokens {
+			c.Blocks = append(c.Blocks, trace.Scatter(uint64(i)<<20|uint64(k)))
+		}
+		c.Seen, c.Estimate = c.Blocks, c.Input
+		t.Calls = append(t.Calls, c)
+	}
+	return t
+}
+
+// group is the part of t in that group.
+func groupOf(t *trace.Trace, n int) *trace.Trace {
+	part := *t
+	part.Calls = slices.DeleteFunc(slices.Clone(t.Calls), func(c trace.Call) bool { return c.Group != n })
+	return &part
+}
+
+// One request in ten is a batch prompt of 10,000 to 100,000 tokens. With bands
+// the others hardly notice, and the batch gets through.
+func TestBandsShieldChat(t *testing.T) {
+	tr := traceOf(6000, 7, func(i int, chance *rand.Rand) trace.Call {
+		if i%10 == 0 {
+			return trace.Call{Input: 10_000 + chance.IntN(90_000), Output: 50 + chance.IntN(300), Group: 1, Band: 1}
+		}
+		return trace.Call{Input: 200 + chance.IntN(3000), Output: 50 + chance.IntN(300)}
+	})
+	chat := groupOf(tr, 0)
+	saturation, err := Saturation(tr, published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, load := range []float64{0.95, 1.2} {
+		o := Options{Setup: published, Rate: load * saturation * 0.9, Seed: 1, Policy: leastWork}
+		alone, err := Run(chat, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Rate = load * saturation
+		mixed, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Admission = holdingIn(decider.Band{Name: "chat"}, decider.Band{Name: "batch"})
+		bands, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ratio := p99(bands.Groups[0].TTFT) / p99(alone.TTFT)
+		t.Logf("load %.2f: chat p99 alone %.2f s, mixed %.1f s, with bands %.2f s (%.2f); batch p50 mixed %.0f s, with bands %.0f s", load,
+			p99(alone.TTFT), p99(mixed.Groups[0].TTFT), p99(bands.Groups[0].TTFT), ratio, Quantile(mixed.Groups[1].TTFT, .5).Seconds(), Quantile(bands.Groups[1].TTFT, .5).Seconds())
+		if ratio > 1.2 {
+			t.Errorf("load %.2f: the p99 of chat is %.2f times what it is without a batch, want at most 1.2", load, ratio)
+		}
+		if batch := bands.Groups[1]; len(batch.TTFT) != 600 || p90(batch.TTFT) > 2*p90(mixed.Groups[1].TTFT) {
+			t.Errorf("load %.2f: %d of 600 of the batch served, p90 %.0f s, without bands %.0f s", load, len(batch.TTFT), p90(batch.TTFT), p90(mixed.Groups[1].TTFT))
+		}
+	}
+}
+
+// One tenant sends ten times what the other does, too much in the second run.
+// The other one hardly notices.
+func TestTenantsAreShielded(t *testing.T) {
+	tr := traceOf(6000, 3, func(i int, chance *rand.Rand) trace.Call {
+		c := trace.Call{Input: 200 + chance.IntN(8000), Output: 50 + chance.IntN(300), Tenant: 1}
+		if i%11 == 0 {
+			c.Group, c.Tenant = 1, 2
+		}
+		return c
+	})
+	small := groupOf(tr, 1)
+	saturation, err := Saturation(tr, published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, load := range []float64{0.95, 1.2} {
+		o := Options{Setup: published, Rate: load * saturation / 11, Seed: 1, Policy: leastWork}
+		alone, err := Run(small, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Rate = load * saturation
+		unfair, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Admission = holdingIn(decider.Band{Name: "all"})
+		fair, err := Run(tr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ratio := p90(fair.Groups[1].TTFT) / p90(alone.TTFT)
+		t.Logf("load %.2f: the small tenant's p90 alone %.2f s, unfair %.2f s, fair %.2f s (%.2f)", load, p90(alone.TTFT), p90(unfair.Groups[1].TTFT), p90(fair.Groups[1].TTFT), ratio)
+		if ratio > 1.3 {
+			t.Errorf("load %.2f: the small tenant's p90 is %.2f times its own when alone, want at most 1.3", load, ratio)
+		}
+	}
+}
+
+// What the admission refuses is told apart from what fails.
+func TestReplaySheds(t *testing.T) {
+	o := smallOptions()
+	o.Rate *= 10
+	o.Admission = &decider.Admission{Hold: true, Bands: []decider.Band{{Name: "all", MaxRequests: 5, TTL: 2 * time.Second}}}
+	r, err := Run(smallTrace(400), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Shed == 0 || len(r.TTFT)+r.Shed != 400 || r.Groups[0].Shed != r.Shed {
+		t.Errorf("%d served, %d shed", len(r.TTFT), r.Shed)
+	}
+}

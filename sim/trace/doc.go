@@ -1,0 +1,2 @@
+// Package trace reads the workloads that a simulation replays.
+package trace
