@@ -171,7 +171,7 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 				case 2:
 					reload(func(a *Admission) { slices.Reverse(a.Bands) })
 				case 3:
-					p.Signal("r0", Signals{Waiting: rapid.IntRange(0, 9).Draw(t, "waiting"), At: clock.now})
+					p.Engine("r0").Signals(Signals{Waiting: rapid.IntRange(0, 9).Draw(t, "waiting"), At: clock.now})
 				}
 			}
 			p.mu.Lock()

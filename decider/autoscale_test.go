@@ -44,8 +44,8 @@ func TestAutoscaleFollowsDemand(t *testing.T) {
 
 func TestAutoscaleSeesQueuesAndCaches(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
-	p.FirstTokens("r0", 0)
-	p.FirstTokens("r1", 0)
+	p.Engine("r0").FirstTokens(0)
+	p.Engine("r1").FirstTokens(0)
 	for range 40 {
 		decide(p, func(r *Request) { r.Input = 8000 })
 	}
@@ -55,7 +55,7 @@ func TestAutoscaleSeesQueuesAndCaches(t *testing.T) {
 	}
 	q, _ := newTestPool(LeastWork{}, 4)
 	for _, r := range []string{"r0", "r1", "r2", "r3"} {
-		q.Signal(r, Signals{KVUsage: .95})
+		q.Engine(r).Signals(Signals{KVUsage: .95})
 	}
 	decide(q)
 	if a := q.Autoscale(); math.Abs(a.KVUsage-.95) > .01 || a.Recommended != 5 {

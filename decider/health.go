@@ -32,7 +32,7 @@ func (r *Replica) succeed() {
 }
 
 // forget empties what is believed of the memory of r's engine.
-func (p *Pool) forget(r *Replica) {
+func (p *Pool) engineRestarted(r *Replica) {
 	p.resetCacheSize(r)
 	if r.cache != nil {
 		r.cache.Clear()
@@ -81,7 +81,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.failures, r.coolUntil = 0, 0
 		}
 		if s.Up && r.down { // most likely it was started anew
-			p.forget(r)
+			p.engineRestarted(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
 		if r.down && s.Idle {
@@ -136,7 +136,7 @@ func (p *Pool) Checked(replica string, well bool) (changed bool) {
 	if well {
 		r.since = now
 		r.failures, r.coolUntil = 0, 0
-		p.forget(r)
+		p.engineRestarted(r)
 	}
 	p.refresh()
 	p.freed(now)

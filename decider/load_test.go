@@ -119,9 +119,9 @@ func TestQueuesAndImagesAccount(t *testing.T) {
 				p.Discovered(s)
 			},
 			"failed":    func(t *rapid.T) { p.Failed(anyID(), string(server()), Died) },
-			"restarted": func(t *rapid.T) { p.Restarted(string(server())) },
+			"restarted": func(t *rapid.T) { p.Engine(string(server())).Restarted() },
 			"size": func(t *rapid.T) {
-				p.Signal(string(server()), Signals{CacheTokens: rapid.IntRange(0, 8).Draw(t, "tokens") * testBlock, At: clock.now})
+				p.Engine(string(server())).Signals(Signals{CacheTokens: rapid.IntRange(0, 8).Draw(t, "tokens") * testBlock, At: clock.now})
 			},
 			"time": func(t *rapid.T) {
 				clock.now += time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond
@@ -306,7 +306,7 @@ func TestUnseenPartOfAConversationFollowsTheSeen(t *testing.T) {
 func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 1)
 	r := p.replicas[0]
-	p.Signal(r.name, Signals{CacheTokens: 100 * testBlock})
+	p.Engine(r.name).Signals(Signals{CacheTokens: 100 * testBlock})
 	for key := range 4 {
 		_, id := decide(p, document(key, 20, 10))
 		serve(p, id, r.name)
@@ -362,7 +362,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 		t.Errorf("by what had ended it is taken for %d tokens, and holds %d blocks", r.CacheTokens(), r.cache.Len())
 	}
 	run(10)
-	p.Signal(r.name, Signals{CacheTokens: told + testBlock})
+	p.Engine(r.name).Signals(Signals{CacheTokens: told + testBlock})
 	if got := r.CacheTokens(); got != told+testBlock {
 		t.Errorf("the engine says %d tokens, taken for %d", told+testBlock, got)
 	}

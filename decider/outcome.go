@@ -87,7 +87,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 		}
 		return
 	}
-	v.replica.owe(now)
+	v.replica.creditFirstToken(now)
 	p.load.firstToken(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
@@ -107,9 +107,9 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	v.replica.adapters.started(v.request.LoRA)
 	p.pinBlocks(v)
 	r := v.replica
-	r.window.begun++
-	r.window.text += v.request.text
-	r.window.exact += v.request.exact
+	r.promptWindow.begun++
+	r.promptWindow.text += v.request.text
+	r.promptWindow.exact += v.request.exact
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.FirstToken(&v.request, v.replica.index)
 	}
@@ -188,7 +188,7 @@ func (p *Pool) finished(o Outcome) {
 		p.move(v, served, now)
 	}
 	if !v.started && (o.TTFT > 0 || o.End == Served) {
-		v.replica.owe(now)
+		v.replica.creditFirstToken(now)
 		p.start(v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.release(v, o, now)

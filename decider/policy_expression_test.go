@@ -107,7 +107,7 @@ func TestExpressionTakesTheLowest(t *testing.T) {
 		c.Filters.Zone, c.Replicas[2].Zone = "a", "a"
 	})
 	p.replicas[2].inFlight = 1
-	p.Signal("r1", Signals{KVUsage: .5})
+	p.Engine("r1").Signals(Signals{KVUsage: .5})
 	d, _ := decide(p)
 	if d.Server != "r2" || d.Fallbacks != [2]string{"r0", "r1"} {
 		t.Errorf("order %s %v", d.Server, d.Fallbacks)
@@ -208,7 +208,7 @@ func TestQuantities(t *testing.T) {
 			t.Errorf("%s = %v, want %v", q.name, got, want[q.name])
 		}
 	}
-	p.Signal("r1", Signals{Waiting: 9, Running: 8, KVUsage: .7, Throughput: 6})
+	p.Engine("r1").Signals(Signals{Waiting: 9, Running: 8, KVUsage: .7, Throughput: 6})
 	for k, x := range map[string]float64{"waiting": 9, "running": 8, "kv_usage": .7, "throughput": 6} {
 		for _, q := range quantities {
 			if got := q.get(&e); q.name == k && math.Abs(got-x) > 1e-9 {

@@ -19,9 +19,9 @@ func weighted(t testing.TB, scorers map[string]float64) *Weighted {
 
 func TestWeightedSumsTheScores(t *testing.T) {
 	p, _ := newTestPool(weighted(t, map[string]float64{"queue": 1, "kv_usage": 2}), 3, func(c *PoolConfig) { c.CacheTokens = 1000 })
-	p.Signal("r0", Signals{Waiting: 0, KVUsage: .9}) // 1 + 2·0.1
-	p.Signal("r1", Signals{Waiting: 1, KVUsage: .2}) // 0.5 + 2·0.8
-	p.Signal("r2", Signals{Waiting: 2, KVUsage: .3}) // 0 + 2·0.7
+	p.Engine("r0").Signals(Signals{Waiting: 0, KVUsage: .9}) // 1 + 2·0.1
+	p.Engine("r1").Signals(Signals{Waiting: 1, KVUsage: .2}) // 0.5 + 2·0.8
+	p.Engine("r2").Signals(Signals{Waiting: 2, KVUsage: .3}) // 0 + 2·0.7
 	for _, c := range p.Explain(&Request{Pool: p, Input: 1}).Candidates {
 		want := map[string][3]float64{"r0": {1, .1, 1.2}, "r1": {.5, .8, 2.1}, "r2": {0, .7, 1.4}}[c.Replica]
 		for i, term := range []string{"queue", "kv_usage", "score"} {

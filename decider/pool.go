@@ -77,9 +77,9 @@ type Pool struct {
 	whys     []string // Decision.Why by the set of filters that narrowed the choice
 	sessions sessions
 
-	caches *kvcache.Model // nil = the policy does not look at prompts
-	scale  scale          // of tokens
-	load   loadEstimate
+	caches        *kvcache.Model // nil = the policy does not look at prompts
+	bytesPerToken bytesPerTokenEstimator
+	load          loadEstimate
 
 	admission atomic.Pointer[admission] // nil = none; the same as queue's
 	queue     *queue                    // what waits; nil without an admission
@@ -223,7 +223,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 			r.cacheTokens = p.config.CacheTokens
 		}
 		r.near = p.config.Filters.nearness(r)
-		if r.adapters.slots = r.slotsTold; r.slotsTold == 0 {
+		if r.adapters.slots = r.slotsReported; r.slotsReported == 0 {
 			r.adapters.slots = p.config.Filters.LoRASlots
 		}
 	}

@@ -81,18 +81,17 @@ func listsName(sorted []string, name string) bool {
 	return ok
 }
 
-// Loaded tells which LoRA adapters the engine of that replica has in use now,
-// and how many it can have loaded at a time; 0 is not told.
-func (p *Pool) Loaded(replica string, names []string, slots int) {
-	p.mu.Lock()
+// AdaptersLoaded reports which LoRA adapters the engine has in use now, and how
+// many it can have loaded at a time; 0 = not reported.
+func (e Engine) AdaptersLoaded(names []string, slots int) {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil {
 		return
 	}
 	if slots > 0 {
-		r.slotsTold = min(slots, maxListed)
-		r.adapters.slots = r.slotsTold
+		r.slotsReported = min(slots, maxListed)
+		r.adapters.slots = r.slotsReported
 	}
 	for _, name := range names[:min(len(names), r.adapters.slots)] {
 		r.adapters.inUse(name)

@@ -66,8 +66,8 @@ func TestListedAdaptersAreModels(t *testing.T) {
 
 func TestEnginesTellWhichAdaptersAreLoaded(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
-	p.Loaded("r1", []string{"sql", "chat", "one too many"}, 2)
-	p.Loaded("none", []string{"x"}, 1)
+	p.Engine("r1").AdaptersLoaded([]string{"sql", "chat", "one too many"}, 2)
+	p.Engine("none").AdaptersLoaded([]string{"x"}, 1)
 	r := p.replicas[1]
 	if !r.HasLoRA("sql") || !r.HasLoRA("chat") || r.LoRAs() != 2 || r.adapters.slots != 2 {
 		t.Errorf("%+v", r.adapters)
@@ -76,7 +76,7 @@ func TestEnginesTellWhichAdaptersAreLoaded(t *testing.T) {
 	if r.adapters.slots != 2 {
 		t.Error("a reload forgot how many fit")
 	}
-	p.Loaded("r1", []string{"new"}, 2)
+	p.Engine("r1").AdaptersLoaded([]string{"new"}, 2)
 	if !r.HasLoRA("new") || r.LoRAs() != 2 || r.HasLoRA("sql") {
 		t.Errorf("the oldest should have gone: %+v", r.adapters)
 	}

@@ -34,17 +34,17 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
-	cache       *kvcache.Cache // what it holds; nil = the pool keeps no model
-	cacheTokens int            // size of its KV cache, as told or taken to be
-	cacheSeen   int            // most tokens known to be in it at one time
-	signals     Signals        // what the engine last said
-	then        localLoad      // what was counted here when it said that
-	lists       []string       // adapters among its models, sorted; nil = not told
-	slotsTold   int            // adapters that fit; 0 = not told
-	firsts      firstTokens
-	window      window // what its prompts have told since it was opened
-	told        toldCounts
-	prefill     prefillQueue
+	cache         *kvcache.Cache // what it holds; nil = the pool keeps no model
+	cacheTokens   int            // size of its KV cache, as told or taken to be
+	cacheSeen     int            // most tokens known to be in it at one time
+	signals       Signals        // what the engine last said
+	atSignals     localLoad      // what was counted here when it reported them
+	lists         []string       // adapters among its models, sorted; nil = not told
+	slotsReported int            // adapters that fit; 0 = not told
+	firstTokens   firstTokens
+	promptWindow  promptWindow // of its prompts, to learn the bytes per token
+	reported      reportedTokens
+	prefill       prefillQueue
 
 	kneeFound int           // requests that it ran when it was slow to begin another; 0 = never
 	kneeAt    time.Duration // when

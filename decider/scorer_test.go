@@ -73,7 +73,7 @@ func TestScorers(t *testing.T) {
 	if queueTokens[0] != 0 || queueTokens[1] <= 0 || queueTokens[1] >= 1 || queueTokens[2] != 1 {
 		t.Errorf("queue_tokens: %v", queueTokens)
 	}
-	p.Signal("r2", Signals{Waiting: 8, Running: 6, KVUsage: .9, Throughput: 5})
+	p.Engine("r2").Signals(Signals{Waiting: 8, Running: 6, KVUsage: .9, Throughput: 5})
 	wantScores(t, "queue with a signal", score(p, QueueScorer{}), 4./7, 1, 0)
 	wantScores(t, "running with a signal", score(p, RunningScorer{}), 1, .5, 0)
 
@@ -170,7 +170,7 @@ func TestScorersStayInRange(t *testing.T) {
 		try("idle")
 		cache(p, 0, 1, 2, 3, 100)
 		try("cached", inSession(1), withLoRA("sql"))
-		p.Signal("r1", Signals{KVUsage: 1.2, Waiting: -1, Running: -5, Throughput: -1})
+		p.Engine("r1").Signals(Signals{KVUsage: 1.2, Waiting: -1, Running: -5, Throughput: -1})
 		p.replicas[2].tokens, p.replicas[2].inFlight, p.replicas[2].cacheTokens = 1<<40, 1<<20, 0
 		clock.now = 100 * time.Hour
 		try("odd", inSession(1), withLoRA("sql"))

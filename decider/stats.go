@@ -132,7 +132,7 @@ func (p *Pool) Status() PoolStatus {
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
 			CoolFor: max(0, r.coolUntil-now).Seconds(), Listed: r.listed,
 			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
-			PromptTokens: r.told.prompt, QueryTokens: r.told.queries, HitTokens: r.told.hits,
+			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}
 	for _, f := range p.filters {

@@ -82,21 +82,21 @@ func (m *blockImage) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.follower != 0 && m.view.Online == 0 {
-		m.pool.UnfollowBlocks(m.replica, m.follower)
+		m.pool.Engine(m.replica).UnfollowBlocks(m.follower)
 		m.follower = 0
 	}
 }
 
 // restart tells the pool everything. The caller holds the lock.
 func (m *blockImage) restart() {
-	m.follower = m.pool.FollowBlocks(m.replica)
+	m.follower = m.pool.Engine(m.replica).FollowBlocks()
 	m.changes = m.changes[:0]
 	for _, r := range m.ranks {
 		r.table.keys(func(key uint64) {
 			m.changes = append(m.changes, decider.BlockChange{Key: key, Stored: true})
 		})
 	}
-	m.pool.ChangeBlocks(m.replica, m.follower, m.changes)
+	m.pool.Engine(m.replica).ChangeBlocks(m.follower, m.changes)
 	m.changes = nil // it is large, and rarely needed
 }
 
@@ -106,7 +106,7 @@ func (m *blockImage) tell() {
 		m.changes = m.changes[:0]
 		return
 	}
-	if !m.pool.ChangeBlocks(m.replica, m.follower, m.changes) {
+	if !m.pool.Engine(m.replica).ChangeBlocks(m.follower, m.changes) {
 		m.restart() // the pool has made its image anew
 	}
 	m.changes = m.changes[:0]

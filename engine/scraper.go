@@ -141,7 +141,7 @@ func (s *scraper) ask(now time.Duration) (sent bool) {
 	}
 	var err error
 	switch {
-	case now >= s.due || now >= s.early && s.pool.Awaiting(s.replica) > 0:
+	case now >= s.due || now >= s.early && s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
 		s.asking = forMetrics
 		err = s.fetch.ask(s.paths[s.path])
 	case now >= s.models && s.failures == 0 && (s.last.Kind == VLLM || s.last.Kind == SGLang):
@@ -234,7 +234,7 @@ func (s *scraper) scraped(r *Reading, took, now time.Duration) (early, late time
 	// A slow answer counts at once, a quick one after slow ones by and by.
 	s.took = max(took, (3*s.took+took)/4)
 	switch {
-	case r.Waiting > 0 || s.pool.Awaiting(s.replica) > 0:
+	case r.Waiting > 0 || s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
 		late = shortestPause
 	case idle:
 		late = idlePause
@@ -280,10 +280,10 @@ func (s *scraper) tell(r *Reading, now time.Duration) (restarted bool) {
 	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
 	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
 	if restarted {
-		s.pool.Restarted(s.replica)
+		s.pool.Engine(s.replica).Restarted()
 	}
 	if r.Loaded {
-		s.pool.Signal(s.replica, decider.Signals{
+		s.pool.Engine(s.replica).Signals(decider.Signals{
 			Waiting: r.Waiting, Running: r.Running, KVUsage: r.KVUsage, CacheTokens: r.CacheTokens,
 			Throughput: s.finished.rate(r.Finished, now),
 		})
@@ -291,17 +291,17 @@ func (s *scraper) tell(r *Reading, now time.Duration) (restarted bool) {
 	// The first answer only says where the counters stand.
 	if s.seen && !restarted {
 		if r.FirstTokens >= 0 && last.FirstTokens >= 0 {
-			s.pool.FirstTokens(s.replica, int(r.FirstTokens-last.FirstTokens))
+			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens-last.FirstTokens))
 		}
 		if r.PromptTokens >= 0 && last.PromptTokens >= 0 {
-			s.pool.Prompts(s.replica, grown(last.PromptTokens, r.PromptTokens), grown(last.QueryTokens, r.QueryTokens), grown(last.HitTokens, r.HitTokens))
+			s.pool.Engine(s.replica).Prompts(grown(last.PromptTokens, r.PromptTokens), grown(last.QueryTokens, r.QueryTokens), grown(last.HitTokens, r.HitTokens))
 		}
 	}
 	if restarted || !s.seen {
 		s.finished = finishRate{}
 	}
 	if !s.seen && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
-		s.pool.Loaded(s.replica, adapterNames(string(r.Adapters)), r.MaxLoRA)
+		s.pool.Engine(s.replica).AdaptersLoaded(adapterNames(string(r.Adapters)), r.MaxLoRA)
 	}
 	adapters := last.Adapters[:0]
 	s.last, s.seen = *r, true

@@ -205,7 +205,7 @@ func exposed(t *testing.T) map[string]bool {
 	}
 	defer c.Close()
 	pool := policyNames()[0]
-	a.decider.Pool(pool).Signal(pool, decider.Signals{})
+	a.decider.Pool(pool).Engine(pool).Signals(decider.Signals{})
 	line := templates.FeedMarker + " ev=close rid=00000000000000000000000000000001 pool=" + pool + " srv=" + pool + " st=200 ts=-- t0=1 tf=2"
 	fmt.Fprintf(c, "%d %s", len(line), line)
 	for deadline := time.Now().Add(10 * time.Second); a.decider.Pool(pool).Status().Stats.Outcomes[decider.Served] == 0; time.Sleep(time.Millisecond) {

@@ -53,11 +53,11 @@ func (a *agent) follow(p *playback) {
 	}
 	for i, e := range p.fleet {
 		name := p.replicas[i]
-		follower := a.pool.FollowBlocks(name)
+		follower := a.pool.Engine(name).FollowBlocks()
 		var change [1]decider.BlockChange
 		tell := func(key uint64, stored bool) {
 			change[0] = decider.BlockChange{Key: key, Stored: stored}
-			a.pool.ChangeBlocks(name, follower, change[:])
+			a.pool.Engine(name).ChangeBlocks(follower, change[:])
 		}
 		e.Follow(func(j *sim.Job, i int) { tell(j.Blocks[i], true) }, func(key uint64) { tell(key, false) })
 	}
@@ -261,7 +261,7 @@ func (p *playback) poll(k int) {
 	if p.dead[k] {
 		return
 	}
-	p.agents[0].pool.FirstTokens(p.replicas[k], p.firsts[k])
+	p.agents[0].pool.Engine(p.replicas[k]).FirstTokens(p.firsts[k])
 	p.firsts[k] = 0
 }
 
@@ -287,6 +287,6 @@ func (p *playback) scrape(k int) {
 		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(), Throughput: t.rate,
 	}
 	for _, a := range p.agents {
-		a.pool.Signal(p.replicas[k], signals)
+		a.pool.Engine(p.replicas[k]).Signals(signals)
 	}
 }

@@ -8,14 +8,13 @@ type BlockChange struct {
 	Stored bool   // else it was removed
 }
 
-// FollowBlocks empties the cache model of the replica of that name; from now on
+// FollowBlocks empties the cache model of the replica; from now on
 // it holds what ChangeBlocks reports. The number returned is for ChangeBlocks; 0
-// means that the pool keeps no such model, because it has no such replica or its
+// means that the pool keeps no such model, because the replica has left or its
 // policy does not look at tokens.
-func (p *Pool) FollowBlocks(replica string) (follower uint64) {
-	p.mu.Lock()
+func (e Engine) FollowBlocks() (follower uint64) {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil || p.tokens.Load() == nil {
 		return 0
 	}
@@ -26,10 +25,10 @@ func (p *Pool) FollowBlocks(replica string) (follower uint64) {
 
 // UnfollowBlocks ends what FollowBlocks began: the cache model is emptied and
 // follows predictions again.
-func (p *Pool) UnfollowBlocks(replica string, follower uint64) {
-	p.mu.Lock()
+func (e Engine) UnfollowBlocks(follower uint64) {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	if r := p.byName[replica]; r != nil && r.cache != nil && r.cache.Source() == follower {
+	if r != nil && r.cache != nil && r.cache.Source() == follower {
 		r.cache = p.caches.Reset(r.cache, 0)
 	}
 }
@@ -37,10 +36,9 @@ func (p *Pool) UnfollowBlocks(replica string, follower uint64) {
 // ChangeBlocks reports changes of the cache of the replica's engine, in order. It
 // returns false when the cache model is no longer that follower's, which must
 // then follow anew.
-func (p *Pool) ChangeBlocks(replica string, follower uint64, changes []BlockChange) bool {
-	p.mu.Lock()
+func (e Engine) ChangeBlocks(follower uint64, changes []BlockChange) bool {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil || r.cache == nil || r.cache.Source() != follower {
 		return false
 	}

@@ -16,7 +16,7 @@ func TestASignalWeighsLessAsItAges(t *testing.T) {
 	v := &p.view
 	decide(p, func(r *Request) { r.Stream = true })
 	clock.now = time.Second
-	p.Signal("r0", Signals{Waiting: 7, Running: 20, KVUsage: .5, Throughput: 3})
+	p.Engine("r0").Signals(Signals{Waiting: 7, Running: 20, KVUsage: .5, Throughput: 3})
 	look := func() [4]float64 {
 		v.Now = clock.now
 		return [4]float64{v.WaitingRequests(0), v.RunningRequests(0), v.KVUsage(0), v.Throughput(0)}
@@ -52,14 +52,14 @@ func TestNoSignalStopsADecision(t *testing.T) {
 		for range 20 {
 			clock.now += time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause"))
 			name := rapid.SampledFrom([]string{"r0", "r1", "r2", "none"}).Draw(t, "replica")
-			p.Signal(name, Signals{
+			p.Engine(name).Signals(Signals{
 				Waiting: rapid.Int().Draw(t, "waiting"), Running: rapid.Int().Draw(t, "running"),
 				KVUsage:     rapid.SampledFrom([]float64{0, 1, -1, 1e300, math.NaN(), math.Inf(1)}).Draw(t, "usage"),
 				Throughput:  rapid.Float64().Draw(t, "throughput"),
 				CacheTokens: rapid.IntRange(-5, 1_000_000).Draw(t, "cache"),
 			})
-			p.FirstTokens(name, rapid.IntRange(-3, 100).Draw(t, "firsts"))
-			p.Prompts(name, rapid.Int().Draw(t, "tokens"), rapid.Int().Draw(t, "queries"), rapid.Int().Draw(t, "hits"))
+			p.Engine(name).FirstTokens(rapid.IntRange(-3, 100).Draw(t, "firsts"))
+			p.Engine(name).Prompts(rapid.Int().Draw(t, "tokens"), rapid.Int().Draw(t, "queries"), rapid.Int().Draw(t, "hits"))
 			if d, _ := decide(p); d.Server == "" {
 				t.Fatal("no replica was chosen")
 			}
@@ -69,7 +69,7 @@ func TestNoSignalStopsADecision(t *testing.T) {
 
 func TestExplainTellsTheAgesOfSignals(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 2)
-	p.Signal("r1", Signals{})
+	p.Engine("r1").Signals(Signals{})
 	clock.now += 3 * time.Second
 	for _, c := range p.Explain(&Request{Pool: p, Input: 1}).Candidates {
 		if known := c.SignalAge != nil; known != (c.Replica == "r1") || known && *c.SignalAge != 3 {
@@ -84,7 +84,7 @@ func TestTheEngineSizesTheMirror(t *testing.T) {
 	if blocks() != [2]int{DefaultCacheTokens / 256, DefaultCacheTokens / 256} {
 		t.Errorf("%v blocks", blocks())
 	}
-	p.Signal("r1", Signals{CacheTokens: 25_600})
+	p.Engine("r1").Signals(Signals{CacheTokens: 25_600})
 	if blocks() != [2]int{DefaultCacheTokens / 256, 100} {
 		t.Errorf("%v blocks after r1 told its size", blocks())
 	}
@@ -102,7 +102,7 @@ func TestARestartedEngineHasAnEmptyCache(t *testing.T) {
 	if n := p.replicas[0].cache.Match([]uint64{1, 2, 3}); n != 3 {
 		t.Fatalf("%d blocks", n)
 	}
-	p.Restarted("r0")
+	p.Engine("r0").Restarted()
 	if n := p.replicas[0].cache.Match([]uint64{1, 2, 3}); n != 0 {
 		t.Errorf("%d blocks after a restart", n)
 	}
@@ -113,7 +113,7 @@ func TestARestartedEngineHasAnEmptyCache(t *testing.T) {
 func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, clock := newTestPool(LeastWork{}, 1)
-		p.FirstTokens("r0", 0)
+		p.Engine("r0").FirstTokens(0)
 		type request struct {
 			id                   ID
 			first, told, skipped bool
@@ -132,7 +132,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 			}
 		}
 		scrape := func() {
-			p.FirstTokens("r0", counted)
+			p.Engine("r0").FirstTokens(counted)
 			counted = 0
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
@@ -188,7 +188,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 // An engine whose count is told needs no clock: what it has not counted waits.
 func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
-	p.FirstTokens("r0", 0)
+	p.Engine("r0").FirstTokens(0)
 	decide(p)
 	clock.now = 9 * time.Second
 	p.view.Now = clock.now
@@ -206,21 +206,21 @@ func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 // is left over at an empty queue is not held against requests to come.
 func TestForeignFirstTokensAreForgotten(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
-	p.FirstTokens("r0", 0)
+	p.Engine("r0").FirstTokens(0)
 	_, id := decide(p)
 	p.Finished(Outcome{ID: id, Server: []byte("r0")}) // never counted by the engine
 	for range 3 {
 		clock.now += 100 * time.Millisecond
-		p.FirstTokens("r0", 0)
+		p.Engine("r0").FirstTokens(0)
 	}
-	p.FirstTokens("r0", 50)
+	p.Engine("r0").FirstTokens(50)
 	_, id = decide(p)
 	clock.now += 100 * time.Millisecond
-	p.FirstTokens("r0", 0)
+	p.Engine("r0").FirstTokens(0)
 	if p.reservations.find(id).started {
 		t.Error("a first token from elsewhere was taken for that of a later request")
 	}
-	p.FirstTokens("r0", 1)
+	p.Engine("r0").FirstTokens(1)
 	if !p.reservations.find(id).started {
 		t.Error("an end that was never counted still hides a first token")
 	}
@@ -242,7 +242,7 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 		r.ID = newID()
 		p.Decide(&r, &out)
 		clock.now += 10 * time.Millisecond
-		p.FirstTokens("r0", 1)
+		p.Engine("r0").FirstTokens(1)
 		p.Finished(Outcome{ID: r.ID, Server: []byte(out.Server)})
 		return r.text
 	}
@@ -252,7 +252,7 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 	}
 	for range 3000 {
 		send()
-		p.Prompts("r0", text/3, 0, 0)
+		p.Engine("r0").Prompts(text/3, 0, 0)
 	}
 	if b := p.BytesPerToken(); math.Abs(b-3) > .05 {
 		t.Errorf("%v bytes a token", b)
@@ -266,8 +266,8 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 	learned := p.BytesPerToken()
 	for range 300 { // as many again from elsewhere, of twice the length
 		send()
-		p.FirstTokens("r0", 1)
-		p.Prompts("r0", text/3+2*text/3, 0, 0)
+		p.Engine("r0").FirstTokens(1)
+		p.Engine("r0").Prompts(text/3+2*text/3, 0, 0)
 	}
 	if p.BytesPerToken() != learned {
 		t.Error("learned from prompts that nobody here has seen")
@@ -280,8 +280,8 @@ func TestLearnsFromTextAlone(t *testing.T) {
 	for range 500 {
 		_, _ = decide(p, func(r *Request) { r.Endpoint, r.text, r.exact = prompt.Completions, 10, 1000 })
 		clock.now += time.Millisecond
-		p.FirstTokens("r0", 1)
-		p.Prompts("r0", 1500, 0, 0)
+		p.Engine("r0").FirstTokens(1)
+		p.Engine("r0").Prompts(1500, 0, 0)
 	}
 	if b := p.BytesPerToken(); b != bytesPerToken {
 		t.Errorf("%v bytes a token", b)

@@ -5,36 +5,34 @@ import (
 	"time"
 )
 
-// Signals are what an engine says of itself. Policies must do without: most
-// replicas are never asked.
+// Signals are what an engine reports of its load. Policies must do without: many
+// replicas report nothing.
 type Signals struct {
 	Waiting, Running int           // requests
 	KVUsage          float64       // used share of the KV cache, 0 to 1
 	Throughput       float64       // requests finished a second
-	CacheTokens      int           // size of the KV cache; 0 = not said
-	At               time.Duration // when it was heard, by the pool's clock
-	Known            bool          // it was said at all
+	CacheTokens      int           // size of the KV cache; 0 = not reported
+	At               time.Duration // when it was reported, by the pool's clock
+	Known            bool          // something was reported at all
 }
 
-// signalMemory is how long a signal keeps 1/e of its weight.
+// signalMemory is after how long a signal has 1/e of its weight.
 const signalMemory = 5 * time.Second
 
-// localLoad is what the pool has counted of a replica at one moment, in the words
-// of Signals.
+// localLoad is what the pool itself has counted of a replica at one moment, in
+// the units of Signals.
 type localLoad struct{ waiting, running, usage float64 }
 
-// Signal tells what the replica of that name says of itself now. A name that
-// is not in the pool is ignored.
-func (p *Pool) Signal(replica string, s Signals) {
-	p.mu.Lock()
+// Signals reports the engine's load now; s.At and s.Known are set by the pool.
+func (e Engine) Signals(s Signals) {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil {
 		return
 	}
 	s.At, s.Known = p.clock(), true
 	p.load.advance(r, s.At)
-	r.signals, r.then = s, p.localLoad(r)
+	r.signals, r.atSignals = s, p.localLoad(r)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
 		p.resizeCache(r)
@@ -56,20 +54,18 @@ func (p *Pool) Members() []Member {
 	return list
 }
 
-// Restarted tells that the engine of that replica was started anew: its cache
-// is empty.
-func (p *Pool) Restarted(replica string) {
-	p.mu.Lock()
+// Restarted reports that the engine has restarted: its cache is empty.
+func (e Engine) Restarted() {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil {
 		return
 	}
-	p.forget(r)
-	r.firsts, r.window = firstTokens{}, window{}
+	p.engineRestarted(r)
+	r.firstTokens, r.promptWindow = firstTokens{}, promptWindow{}
 }
 
-// localLoad counts the requests of r, as of the last advance of its queue.
+// localLoad counts the load of r, as of the last advance of its queue.
 func (p *Pool) localLoad(r *Replica) localLoad {
 	return localLoad{
 		waiting: float64(r.prefill.n),
@@ -109,7 +105,7 @@ func (v *View) WaitingRequests(i int) float64 {
 	v.PrefillBacklog(i) // brings the queue up to now
 	n := float64(r.prefill.n)
 	if w := r.trust(v.Now); w > 0 {
-		n += w * (float64(r.signals.Waiting) - r.then.waiting)
+		n += w * (float64(r.signals.Waiting) - r.atSignals.waiting)
 	}
 	return max(0, n)
 }
@@ -120,7 +116,7 @@ func (v *View) RunningRequests(i int) float64 {
 	v.PrefillBacklog(i)
 	n := float64(r.inFlight - r.prefill.n)
 	if w := r.trust(v.Now); w > 0 {
-		n += w * (float64(r.signals.Running) - r.then.running)
+		n += w * (float64(r.signals.Running) - r.atSignals.running)
 	}
 	return max(0, n)
 }
@@ -130,7 +126,7 @@ func (v *View) KVUsage(i int) float64 {
 	r := v.Replicas[i]
 	x := v.pool.usage(r)
 	if w := r.trust(v.Now); w > 0 {
-		x += w * (r.signals.KVUsage - r.then.usage)
+		x += w * (r.signals.KVUsage - r.atSignals.usage)
 	}
 	return min(1, max(0, x))
 }

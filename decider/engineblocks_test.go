@@ -23,7 +23,7 @@ func tokenized(keys ...uint64) func(*Request) {
 func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := newLivePool(1)
-		follower := p.FollowBlocks("r0")
+		follower := p.Engine("r0").FollowBlocks()
 		stored := map[uint64]bool{}
 		type request struct {
 			id      ID
@@ -35,10 +35,10 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 			key := rapid.Uint64Range(1, 12).Draw(t, "key")
 			switch rapid.IntRange(0, 4).Draw(t, "event") {
 			case 0:
-				p.ChangeBlocks("r0", follower, []BlockChange{{key, true}})
+				p.Engine("r0").ChangeBlocks(follower, []BlockChange{{key, true}})
 				stored[key] = true
 			case 1:
-				p.ChangeBlocks("r0", follower, []BlockChange{{Key: key}})
+				p.Engine("r0").ChangeBlocks(follower, []BlockChange{{Key: key}})
 				delete(stored, key)
 			case 2:
 				keys := make([]uint64, rapid.IntRange(0, 5).Draw(t, "blocks"))
@@ -85,28 +85,28 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 
 func TestFollowersTakeTurns(t *testing.T) {
 	p, _ := newLivePool(2)
-	old := p.FollowBlocks("r0")
-	p.ChangeBlocks("r0", old, []BlockChange{{1, true}})
+	old := p.Engine("r0").FollowBlocks()
+	p.Engine("r0").ChangeBlocks(old, []BlockChange{{1, true}})
 	m := p.replicas[0].cache
 	d, id := decide(p, tokenized(1, 2, 3)) // on its way while the image changes
-	again := p.FollowBlocks("r0")
-	if p.ChangeBlocks("r0", old, []BlockChange{{2, true}}) {
+	again := p.Engine("r0").FollowBlocks()
+	if p.Engine("r0").ChangeBlocks(old, []BlockChange{{2, true}}) {
 		t.Error("a follower whose time is over is listened to")
 	}
 	if m = p.replicas[0].cache; m.Has(1) || again == old {
 		t.Error("the new follower begins with what the old one told")
 	}
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
-	p.ChangeBlocks("r0", again, []BlockChange{{5, true}})
-	p.UnfollowBlocks("r0", again)
+	p.Engine("r0").ChangeBlocks(again, []BlockChange{{5, true}})
+	p.Engine("r0").UnfollowBlocks(again)
 	if m = p.replicas[0].cache; m.Has(5) || m.Source() != 0 {
 		t.Error("without its follower the image is not a prediction again")
 	}
-	if p.FollowBlocks("none") != 0 {
+	if p.Engine("none").FollowBlocks() != 0 {
 		t.Error("a replica that is not there is followed")
 	}
 	q, _ := newTestPool(LeastWork{}, 1)
-	if q.FollowBlocks("r0") != 0 {
+	if q.Engine("r0").FollowBlocks() != 0 {
 		t.Error("a pool that does not look at tokens is told of blocks")
 	}
 }
@@ -114,8 +114,8 @@ func TestFollowersTakeTurns(t *testing.T) {
 // What a replica had that is gone is not believed of the one in its place.
 func TestALiveImageLeavesNothingBehind(t *testing.T) {
 	p, _ := newLivePool(2)
-	f := p.FollowBlocks("r1")
-	p.ChangeBlocks("r1", f, []BlockChange{{7, true}})
+	f := p.Engine("r1").FollowBlocks()
+	p.Engine("r1").ChangeBlocks(f, []BlockChange{{7, true}})
 	c := p.config
 	c.Replicas = replicas(1)
 	p.configure(c)
@@ -136,7 +136,7 @@ func TestKVAwareSendsPromptsWhereTheyAre(t *testing.T) {
 		keys[i] = uint64(1000 + i)
 		changes = append(changes, BlockChange{keys[i], true})
 	}
-	p.ChangeBlocks("r2", p.FollowBlocks("r2"), changes)
+	p.Engine("r2").ChangeBlocks(p.Engine("r2").FollowBlocks(), changes)
 	for range 20 {
 		d, id := decide(p, tokenized(keys...))
 		if d.Server != "r2" {

@@ -1,0 +1,75 @@
+package decider
+
+import "time"
+
+// firstTokens follows an engine's own count of first tokens, where it reports one.
+type firstTokens struct {
+	at, before time.Duration // the last report, and the one before that
+	some       bool          // there was a report at all
+	// credit is how many first tokens the proxy has reported that the engine has
+	// not counted yet, as far as is known, and creditAt when that last grew.
+	credit   int
+	creditAt time.Duration
+}
+
+// countedFor is how long after a report the engine's count is relied on.
+const countedFor = 10 * time.Second
+
+// FirstTokens reports that n more requests have had their first token since the
+// last call, by the engine's own count; 0 is a report as well. Prompts are
+// computed first in, first out: those are the n oldest whose first token is not
+// known, less those that the proxy reported first.
+func (e Engine) FirstTokens(n int) {
+	p, r := e.lock()
+	defer p.mu.Unlock()
+	defer func() { p.freed(p.clock()) }()
+	if r == nil {
+		return
+	}
+	now := p.clock()
+	f := &r.firstTokens
+	f.before, f.at, f.some = f.at, now, true
+	known := min(n, f.credit)
+	f.credit -= known
+	r.promptWindow.first += n
+	p.startOldest(r, n-known, now)
+	if r.prefill.n == 0 && f.creditAt < f.before {
+		f.credit = 0 // no count is that late
+	}
+}
+
+// AwaitingFirstToken is the number of requests on the replica whose first token
+// is not known to have come.
+func (e Engine) AwaitingFirstToken() int {
+	p, r := e.lock()
+	defer p.mu.Unlock()
+	if r != nil {
+		return r.waiting
+	}
+	return 0
+}
+
+// begin notes the first tokens of the n oldest requests in r's queue.
+func (p *Pool) startOldest(r *Replica, n int, now time.Duration) {
+	if n <= 0 || r.prefill.n == 0 {
+		return
+	}
+	p.load.oldestDone(r, n, now, func(v *reservation) {
+		p.start(v, now-v.at, now)
+		p.renew(v, now)
+	})
+}
+
+// countsFirstTokens reports whether r's engine reports its count of first tokens.
+func (r *Replica) countsFirstTokens(now time.Duration) bool {
+	return r.firstTokens.some && now-r.firstTokens.at < countedFor
+}
+
+// creditFirstToken notes that the proxy has reported the first token of a request
+// on r: the engine's count of it stands for no other.
+func (r *Replica) creditFirstToken(now time.Duration) {
+	if r.countsFirstTokens(now) {
+		r.firstTokens.credit++
+		r.firstTokens.creditAt = now
+	}
+}
