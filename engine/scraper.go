@@ -291,7 +291,7 @@ func (s *scraper) tell(r *Reading, now time.Duration) (restarted bool) {
 	// The first answer only says where the counters stand.
 	if s.seen && !restarted {
 		if r.FirstTokens >= 0 && last.FirstTokens >= 0 {
-			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens-last.FirstTokens))
+			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens - last.FirstTokens))
 		}
 		if r.PromptTokens >= 0 && last.PromptTokens >= 0 {
 			s.pool.Engine(s.replica).Prompts(grown(last.PromptTokens, r.PromptTokens), grown(last.QueryTokens, r.QueryTokens), grown(last.HitTokens, r.HitTokens))
