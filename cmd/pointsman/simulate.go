@@ -85,7 +85,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 	if base.Failures, err = parseFailures(c.Fail); err != nil {
 		return err
 	}
-	trace, err := readTrace(c.Trace, trace.Options{Visible: c.VisibleChars})
+	trace, err := readTrace(c.Trace, trace.Options{VisibleChars: c.VisibleChars})
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 		}
 		return nil
 	}
-	fmt.Fprintf(w, "%d requests, %d replicas of %s with %d tokens of cache each\n", len(trace.Calls), c.Replicas, c.Profile, c.CacheTokens)
+	fmt.Fprintf(w, "%d requests, %d replicas of %s with %d tokens of cache each\n", len(trace.Requests), c.Replicas, c.Profile, c.CacheTokens)
 	fmt.Fprintf(w, "%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n\n", base.Rate, base.Rate/saturation, saturation)
 	printSimulated(w, rows, spreads(results))
 	return nil
@@ -170,7 +170,7 @@ func (c *simulateCmd) replay(trace *trace.Trace, base replay.Options, policies [
 	}
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
-	showReplay(&ended, int64(len(trace.Calls)*len(errs)), done)
+	showReplay(&ended, int64(len(trace.Requests)*len(errs)), done)
 	return results, errors.Join(errs...)
 }
 

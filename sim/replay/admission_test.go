@@ -51,14 +51,14 @@ func TestTraceLateBinding(t *testing.T) {
 		if ratio > c.want {
 			t.Errorf("load %.2f, news %v late: %.2f times as long as bound early, want at most %.2f", c.load, c.delay, ratio, c.want)
 		}
-		if len(late.TTFT) != len(tr.Calls) {
-			t.Errorf("%d served of %d", len(late.TTFT), len(tr.Calls))
+		if len(late.TTFT) != len(tr.Requests) {
+			t.Errorf("%d served of %d", len(late.TTFT), len(tr.Requests))
 		}
 	}
 }
 
 // traceOf is n requests without anything in common, made by call.
-func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Call) *trace.Trace {
+func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Request) *trace.Trace {
 	chance := rand.New(rand.NewPCG(seed, 1))
 	t := &trace.Trace{BlockTokens: 512}
 	at := time.Duration(0)
@@ -67,10 +67,10 @@ func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Call)
 		c := call(i, chance)
 		c.At, c.Stream = at, true
 		for k := range c.Input / t.BlockTokens {
-			c.Blocks = append(c.Blocks, trace.Scatter(uint64(i)<<20|uint64(k)))
+			c.Blocks = append(c.Blocks, trace.Hash(uint64(i)<<20|uint64(k)))
 		}
-		c.Seen, c.Estimate = c.Blocks, c.Input
-		t.Calls = append(t.Calls, c)
+		c.Visible, c.Estimate = c.Blocks, c.Input
+		t.Requests = append(t.Requests, c)
 	}
 	return t
 }
@@ -78,18 +78,18 @@ func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Call)
 // group is the part of t in that group.
 func groupOf(t *trace.Trace, n int) *trace.Trace {
 	part := *t
-	part.Calls = slices.DeleteFunc(slices.Clone(t.Calls), func(c trace.Call) bool { return c.Group != n })
+	part.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(c trace.Request) bool { return c.Group != n })
 	return &part
 }
 
 // One request in ten is a batch prompt of 10,000 to 100,000 tokens. With bands
 // the others hardly notice, and the batch gets through.
 func TestBandsShieldChat(t *testing.T) {
-	tr := traceOf(6000, 7, func(i int, chance *rand.Rand) trace.Call {
+	tr := traceOf(6000, 7, func(i int, chance *rand.Rand) trace.Request {
 		if i%10 == 0 {
-			return trace.Call{Input: 10_000 + chance.IntN(90_000), Output: 50 + chance.IntN(300), Group: 1, Band: 1}
+			return trace.Request{Input: 10_000 + chance.IntN(90_000), Output: 50 + chance.IntN(300), Group: 1, Band: 1}
 		}
-		return trace.Call{Input: 200 + chance.IntN(3000), Output: 50 + chance.IntN(300)}
+		return trace.Request{Input: 200 + chance.IntN(3000), Output: 50 + chance.IntN(300)}
 	})
 	chat := groupOf(tr, 0)
 	saturation, err := Saturation(tr, published)
@@ -127,8 +127,8 @@ func TestBandsShieldChat(t *testing.T) {
 // One tenant sends ten times what the other does, too much in the second run.
 // The other one hardly notices.
 func TestTenantsAreShielded(t *testing.T) {
-	tr := traceOf(6000, 3, func(i int, chance *rand.Rand) trace.Call {
-		c := trace.Call{Input: 200 + chance.IntN(8000), Output: 50 + chance.IntN(300), Tenant: 1}
+	tr := traceOf(6000, 3, func(i int, chance *rand.Rand) trace.Request {
+		c := trace.Request{Input: 200 + chance.IntN(8000), Output: 50 + chance.IntN(300), Tenant: 1}
 		if i%11 == 0 {
 			c.Group, c.Tenant = 1, 2
 		}

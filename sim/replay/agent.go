@@ -90,8 +90,8 @@ func (p *playback) decide(f *flight) {
 	}
 	*request = decider.Request{
 		// With another seed, sessions fall on other replicas.
-		ID: f.id, Pool: a.pool, Session: trace.Scatter(c.Session + p.o.Seed), HasSession: c.HasSession,
-		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Seen, Stream: c.Stream, Cut: c.Cut,
+		ID: f.id, Pool: a.pool, Session: trace.Hash(c.Session + p.o.Seed), HasSession: c.HasSession,
+		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Visible, Stream: c.Stream, Cut: c.Truncated,
 		Band: c.Band, Tenant: c.Tenant,
 	}
 	if h == nil {

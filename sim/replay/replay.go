@@ -139,7 +139,7 @@ func (s *Setup) speed(i int) float64 {
 // flight is one request on its way.
 type flight struct {
 	job     sim.Job
-	call    *trace.Call
+	call    *trace.Request
 	at      time.Duration // arrival
 	first   time.Duration // first token
 	done    time.Duration // end
@@ -268,8 +268,8 @@ func newPlayback(t *trace.Trace, o *Options) (*playback, error) {
 	p.flights = make([]flight, len(list))
 	for i, a := range list {
 		f := &p.flights[i]
-		f.call, f.at, f.replica = a.Call, a.At, -1
-		f.job = sim.Job{Blocks: a.Call.Blocks, Input: a.Call.Input, Output: a.Call.Output, Owner: f}
+		f.call, f.at, f.replica = a.Request, a.At, -1
+		f.job = sim.Job{Blocks: a.Request.Blocks, Input: a.Request.Input, Output: a.Request.Output, Owner: f}
 	}
 	p.load = newLoadMeter(list[len(list)-1].At, len(fleet))
 	return p, nil

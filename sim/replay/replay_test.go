@@ -22,12 +22,12 @@ func leastRequests() (decider.Policy, error) { return decider.LeastRequests{}, n
 func smallTrace(n int) *trace.Trace {
 	t := &trace.Trace{BlockTokens: 64}
 	for i := range n {
-		c := trace.Call{At: time.Duration(i) * 200 * time.Millisecond, Input: 64 + i*37%900, Output: 1 + i*13%60, HasSession: i%3 > 0, Stream: i%4 > 0, Session: uint64(i % 7)}
+		c := trace.Request{At: time.Duration(i) * 200 * time.Millisecond, Input: 64 + i*37%900, Output: 1 + i*13%60, HasSession: i%3 > 0, Stream: i%4 > 0, Session: uint64(i % 7)}
 		for k := range c.Input / t.BlockTokens {
-			c.Blocks = append(c.Blocks, trace.Scatter(uint64(k*100+i%(1+3*k))))
+			c.Blocks = append(c.Blocks, trace.Hash(uint64(k*100+i%(1+3*k))))
 		}
-		c.Seen, c.Estimate = c.Blocks, c.Input
-		t.Calls = append(t.Calls, c)
+		c.Visible, c.Estimate = c.Blocks, c.Input
+		t.Requests = append(t.Requests, c)
 	}
 	return t
 }
@@ -160,8 +160,8 @@ func TestReplayPoll(t *testing.T) {
 	heard := &watcher{}
 	o.Policy = func() (decider.Policy, error) { return heard, nil }
 	tr := smallTrace(200)
-	for i := range tr.Calls {
-		tr.Calls[i].Output += 50 // the poll comes before the end
+	for i := range tr.Requests {
+		tr.Requests[i].Output += 50 // the poll comes before the end
 	}
 	if _, err := Run(tr, o); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestSaturation(t *testing.T) {
 	if s, err := Saturation(long, slow); err != nil || math.Abs(s/saturation-0.75) > 0.02 {
 		t.Errorf("%.1f requests/s with half of the replicas half as fast, %.1f without: %v", s, saturation, err)
 	}
-	if _, err := Saturation(&trace.Trace{BlockTokens: 64, Calls: []trace.Call{{Input: 1 << 20, Output: 1}}}, o.Setup); err == nil {
+	if _, err := Saturation(&trace.Trace{BlockTokens: 64, Requests: []trace.Request{{Input: 1 << 20, Output: 1}}}, o.Setup); err == nil {
 		t.Error("nothing fits, yet a rate")
 	}
 }
@@ -331,7 +331,7 @@ func TestTraceHitRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, call := range tr.Calls {
+		for _, call := range tr.Requests {
 			if err := e.Submit(0, &sim.Job{Blocks: call.Blocks, Input: call.Input, Output: 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -381,8 +381,8 @@ func TestTraceAnchors(t *testing.T) {
 		if math.Abs(p90/c.p90-1) > 0.1 {
 			t.Errorf("%s, load %.2f: p90 of the time to first token %.2f s, want %.2f ± 10 %%", c.name, c.load, p90, c.p90)
 		}
-		if len(r.TTFT) != len(tr.Calls) {
-			t.Errorf("%d served of %d", len(r.TTFT), len(tr.Calls))
+		if len(r.TTFT) != len(tr.Requests) {
+			t.Errorf("%d served of %d", len(r.TTFT), len(tr.Requests))
 		}
 	}
 }

@@ -22,8 +22,8 @@ func Saturation(t *trace.Trace, s Setup) (float64, error) {
 		return 0, err
 	}
 	counts := make([]int, len(fleet))
-	for i := range t.Calls {
-		c, k := &t.Calls[i], i%len(fleet)
+	for i := range t.Requests {
+		c, k := &t.Requests[i], i%len(fleet)
 		j := &sim.Job{Blocks: c.Blocks, Input: c.Input, Output: c.Output}
 		if fleet[k].Submit(0, j) == nil {
 			counts[k]++

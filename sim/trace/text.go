@@ -14,56 +14,57 @@ import (
 )
 
 const (
-	// textBlockTokens are the tokens behind a block of text.
+	// textBlockTokens is the number of tokens in a block of text.
 	textBlockTokens = decider.BlockBytes / charsPerToken
-	// defaultOutput is the length of an answer of which nothing is known.
+	// defaultOutput is the length of an answer in tokens if the trace does not
+	// say it.
 	defaultOutput = 256
 	sessionHeader = "x-session-id"
 )
 
-// traceLine is a line of either form; which one its fields tell.
-type traceLine struct {
-	lengthsLine
-	// A request with its text: the body as it was sent, or a prompt alone.
+// line is a line of either form; its fields show which one.
+type line struct {
+	mooncakeLine
+	// A request with its text: the body as it was sent, or only a prompt.
 	Body    json.RawMessage `json:"body"`
 	Prompt  *string         `json:"prompt"`
 	Path    string          `json:"path"`
 	Session string          `json:"session"`
-	// Tokens is how long the answer was; without it max_tokens stands for it.
+	// Tokens is the length of the answer. Without it, max_tokens is used.
 	Tokens int `json:"output_tokens"`
 }
 
-func (p *traceParser) line(data []byte) error {
-	var l traceLine
+func (p *parser) line(data []byte) error {
+	var l line
 	if err := sonic.Unmarshal(data, &l); err != nil {
 		return errors.New("not a JSON object of a known form")
 	}
-	if math.Abs(l.Timestamp) > maxTraceTime*10 {
+	if math.Abs(l.Timestamp) > maxTime*10 {
 		return fmt.Errorf("timestamp %g, want milliseconds", l.Timestamp)
 	}
 	text := l.Body != nil || l.Prompt != nil
-	if len(p.calls) > 0 && p.lengths == text {
-		return errors.New("a request of another form than the first one")
+	if len(p.requests) > 0 && p.mooncake == text {
+		return errors.New("not in the same form as the first request")
 	}
-	p.lengths = !text
-	var c Call
+	p.mooncake = !text
+	var r Request
 	var err error
 	if text {
 		if p.text == nil {
 			p.text = newTextReader()
 		}
-		c, err = p.text.call(&l, p.options.Visible)
+		r, err = p.text.parse(&l, p.options.VisibleChars)
 	} else {
-		c, err = l.lengthsLine.call()
+		r, err = l.mooncakeLine.request()
 	}
 	if err != nil {
 		return err
 	}
-	p.calls, p.times = append(p.calls, c), append(p.times, l.Timestamp)
+	p.requests, p.times = append(p.requests, r), append(p.times, l.Timestamp)
 	return nil
 }
 
-// textReader reads requests as serve does: by Decider.Read.
+// textReader reads requests as the agent does.
 type textReader struct {
 	decider *decider.Decider
 	request decider.Request
@@ -78,21 +79,21 @@ func newTextReader() *textReader {
 	return &textReader{decider: d}
 }
 
-// prefixReader is a policy that has prompts hashed, and no opinion.
+// prefixReader is a policy that ranks nothing, but needs prompts hashed.
 type prefixReader struct{}
 
 func (prefixReader) Rank(_ *decider.Request, _ *decider.View, dst []int) []int { return dst }
 func (prefixReader) UsesPrefix() bool                                          { return true }
 
-func (t *textReader) call(l *traceLine, visible int) (Call, error) {
+func (t *textReader) parse(l *line, visible int) (Request, error) {
 	body, path := []byte(l.Body), l.Path
 	if l.Prompt != nil {
 		if l.Body != nil {
-			return Call{}, errors.New("both a body and a prompt")
+			return Request{}, errors.New("both a body and a prompt")
 		}
 		var err error
 		if body, err = sonic.Marshal(map[string]any{"prompt": *l.Prompt, "stream": true}); err != nil {
-			return Call{}, err
+			return Request{}, err
 		}
 		path = "/v1/completions"
 	}
@@ -101,31 +102,31 @@ func (t *textReader) call(l *traceLine, visible int) (Call, error) {
 	}
 	t.read(l, path, body, len(body))
 	r := &t.request
-	if r.Input > maxCallTokens {
-		return Call{}, fmt.Errorf("a prompt of %d tokens, want up to %d", r.Input, maxCallTokens)
+	if r.Input > maxTokens {
+		return Request{}, fmt.Errorf("a prompt of %d tokens, want up to %d", r.Input, maxTokens)
 	}
-	c := Call{
+	out := Request{
 		Input: max(r.Input, 1), Output: l.Tokens, Estimate: r.Input,
 		Blocks: append([]uint64(nil), r.Blocks...), Session: r.Session, HasSession: r.HasSession,
 		Stream: r.Stream,
 	}
-	if c.Output <= 0 {
-		c.Output = r.Output
+	if out.Output <= 0 {
+		out.Output = r.Output
 	}
-	if c.Output <= 0 {
-		c.Output = defaultOutput
+	if out.Output <= 0 {
+		out.Output = defaultOutput
 	}
-	c.Output = min(c.Output, maxCallTokens)
-	c.Seen = c.Blocks
+	out.Output = min(out.Output, maxTokens)
+	out.Visible = out.Blocks
 	if visible > 0 && visible < len(body) {
 		t.read(l, path, body[:visible], len(body))
-		c.Seen, c.Estimate, c.Cut = append([]uint64(nil), r.Blocks...), r.Input, r.Cut
+		out.Visible, out.Estimate, out.Truncated = append([]uint64(nil), r.Blocks...), r.Input, r.Cut
 	}
-	return c, nil
+	return out, nil
 }
 
-// read reads a body of size bytes of which an agent sees body.
-func (t *textReader) read(l *traceLine, path string, body []byte, size int) {
+// read reads a request whose body has size bytes, of which only body is visible.
+func (t *textReader) read(l *line, path string, body []byte, size int) {
 	var head []byte
 	if l.Session != "" {
 		head = []byte(sessionHeader + ": " + l.Session + "\r\n")

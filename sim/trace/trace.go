@@ -6,70 +6,72 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 )
 
-// Trace is a workload: the requests that a service once had.
+// Trace is a workload: requests in the order of their arrival.
 type Trace struct {
-	// Calls are in the order of their time.
-	Calls []Call
-	// BlockTokens is the number of prompt tokens behind each of a call's blocks.
+	Requests []Request
+	// BlockTokens is the number of prompt tokens in each of a request's blocks.
 	BlockTokens int
-	// Tick is the resolution of the calls' times: those of one tick came spread
-	// over it. 0 = fine enough.
+	// Tick is the resolution of the recorded times. A replay spreads the requests
+	// of one tick over it. 0 means that the times are exact.
 	Tick time.Duration
 }
 
-// Call is one request of a Trace.
-type Call struct {
-	At time.Duration // since the first call
-	// Input and Output are tokens, as the engine counts them, at least 1.
+// Request is one request of a Trace.
+type Request struct {
+	At time.Duration // since the first request
+	// Input and Output are token counts as the engine sees them, at least 1.
 	Input, Output int
-	// Blocks are chained keys of the prompt's full blocks; see Job.Blocks.
+	// Blocks are the chained keys of the prompt's full blocks; see sim.Job.Blocks.
 	Blocks []uint64
-	// Seen and Estimate are what an agent makes of the request: the blocks it
-	// can see and the prompt tokens it reckons with.
-	Seen     []uint64
+	// Visible and Estimate are what an agent extracts from the request: the
+	// blocks that it can read and its estimate of the prompt tokens.
+	Visible  []uint64
 	Estimate int
-	Cut      bool // it does not see all
-	// Session is a key of the conversation.
+	// Truncated is set when the agent cannot read the whole request.
+	Truncated bool
+	// Session identifies the conversation.
 	Session    uint64
 	HasSession bool
-	// Stream is whether the answer is streamed: of one that is not, the proxy
-	// sees the first byte at its end only.
+	// Stream is set when the answer is streamed. Without streaming the proxy
+	// sees the first byte only at the end.
 	Stream bool
-	// Band and Tenant are the request's in an admission. Group is by what
-	// results are told apart.
+	// Band and Tenant are the request's in the admission queue. Results are
+	// also reported by Group.
 	Band   int
 	Tenant uint64
 	Group  int
 }
 
-// Options say how an agent sees the requests of a trace.
+// Options describe how an agent sees the requests of a trace.
 type Options struct {
-	// Visible is how many characters (bytes) of a request's text an agent
-	// sees; it knows the length of all of it. 0 = all.
-	Visible int
+	// VisibleChars is the number of leading characters (bytes) of a request
+	// that an agent can read. It always knows the whole length. 0 means all.
+	VisibleChars int
 }
 
 const (
-	maxTraceLine  = 64 << 20 // bytes
-	maxCallTokens = 1 << 24
-	maxTraceTime  = 1e12 // milliseconds; above are dates, which count from the first
-	// maxTick is the coarsest resolution of times that is believed: a trace
-	// of one request a minute has a minute between requests, not in its clock.
+	maxLine   = 64 << 20 // bytes
+	maxTokens = 1 << 24  // prompt or output of one request
+	// maxTime is in milliseconds. Larger timestamps are dates; only their
+	// distance from the first one counts.
+	maxTime = 1e12
+	// maxTick is the coarsest clock that a trace is assumed to have: a trace of
+	// one request per minute has a minute between requests, not in its clock.
 	maxTick = 10 * time.Second
 )
 
-// Read reads a trace, one JSON object a line, in either of two forms:
-// lengths and block ids as the Mooncake project publishes them, or real
-// requests with their text. Errors name the line.
+// Read reads a trace with one JSON object per line, in one of two forms: token
+// counts and block ids as published by the Mooncake project, or requests with
+// their text. Errors name the line.
 func Read(r io.Reader, o Options) (*Trace, error) {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxTraceLine)
-	p := traceParser{options: o}
+	lines.Buffer(nil, maxLine)
+	p := parser{options: o}
 	for n := 1; lines.Scan(); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
@@ -84,45 +86,56 @@ func Read(r io.Reader, o Options) (*Trace, error) {
 	return p.trace()
 }
 
-// traceParser collects the lines of a trace.
-type traceParser struct {
-	options Options
-	calls   []Call
-	times   []float64 // milliseconds
-	text    *textReader
-	lengths bool // the lines hold lengths, not text
+// ReadFile is Read on the file at path.
+func ReadFile(path string, o Options) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f, o)
 }
 
-func (p *traceParser) trace() (*Trace, error) {
-	if len(p.calls) == 0 {
-		return nil, errors.New("trace: no request in it")
+// parser collects the lines of a trace.
+type parser struct {
+	options  Options
+	requests []Request
+	times    []float64 // milliseconds
+	text     *textReader
+	mooncake bool // the lines hold token counts, not text
+}
+
+func (p *parser) trace() (*Trace, error) {
+	if len(p.requests) == 0 {
+		return nil, errors.New("trace: no requests")
 	}
 	first := slices.Min(p.times)
-	for i := range p.calls {
-		p.calls[i].At = time.Duration((p.times[i] - first) * float64(time.Millisecond))
+	for i := range p.requests {
+		p.requests[i].At = time.Duration((p.times[i] - first) * float64(time.Millisecond))
 	}
-	slices.SortStableFunc(p.calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
-	t := &Trace{Calls: p.calls, BlockTokens: textBlockTokens}
-	if p.lengths {
+	slices.SortStableFunc(p.requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
+	t := &Trace{Requests: p.requests, BlockTokens: textBlockTokens}
+	if p.mooncake {
 		t.BlockTokens = mooncakeBlock
-		t.Tick = tick(t.Calls)
-		t.guessSessions()
-		t.hide(p.options.Visible)
+		t.Tick = tick(t.Requests)
+		t.inferSessions()
+		t.truncate(p.options.VisibleChars)
 	}
 	return t, nil
 }
 
-// tick is the usual distance between two times that differ, of a trace in
-// which most calls share theirs with others: its clock is no finer. Times may
-// be rounded to either side of a tick.
-func tick(calls []Call) time.Duration {
+// tick infers the resolution of the clock of a trace in which most requests
+// share their timestamp with others: the median distance between two different
+// timestamps, which may be rounded to either side of a tick. It returns 0 for
+// other traces.
+func tick(requests []Request) time.Duration {
 	var gaps []time.Duration
-	for i := 1; i < len(calls); i++ {
-		if d := calls[i].At - calls[i-1].At; d > 0 {
+	for i := 1; i < len(requests); i++ {
+		if d := requests[i].At - requests[i-1].At; d > 0 {
 			gaps = append(gaps, d)
 		}
 	}
-	if len(gaps) == 0 || 2*len(gaps) > len(calls) {
+	if len(gaps) == 0 || 2*len(gaps) > len(requests) {
 		return 0
 	}
 	slices.Sort(gaps)
@@ -130,45 +143,4 @@ func tick(calls []Call) time.Duration {
 		return d
 	}
 	return 0
-}
-
-// Arrival is a call at its time in a replay.
-type Arrival struct {
-	At   time.Duration
-	Call *Call
-}
-
-// Arrivals brings the calls to a mean of rate requests/s, keeping the shape of
-// the trace and its order. The times of the calls of one tick are drawn from it.
-func (t *Trace) Arrivals(rate float64, chance *rand.Rand) []Arrival {
-	list := make([]Arrival, len(t.Calls))
-	var drawn []time.Duration
-	for i := 0; i < len(list); i += len(drawn) {
-		at, n := t.Calls[i].At, 1
-		for i+n < len(list) && t.Calls[i+n].At == at {
-			n++
-		}
-		tick := t.Tick
-		if i+n < len(list) {
-			tick = min(tick, t.Calls[i+n].At-at)
-		}
-		drawn = drawn[:0]
-		for range n {
-			drawn = append(drawn, at+time.Duration(chance.Float64()*float64(tick)))
-		}
-		slices.Sort(drawn)
-		for k, at := range drawn {
-			list[i+k] = Arrival{at, &t.Calls[i+k]}
-		}
-	}
-	first, span := list[0].At, list[len(list)-1].At-list[0].At
-	for i := range list {
-		if span == 0 {
-			list[i].At = time.Duration(float64(i) / rate * float64(time.Second))
-		} else {
-			share := float64(list[i].At-first) / float64(span)
-			list[i].At = time.Duration(share * float64(len(list)) / rate * float64(time.Second))
-		}
-	}
-	return list
 }

@@ -26,26 +26,26 @@ func TestReadLengths(t *testing.T) {
 {"timestamp": 6000, "input_length": 100, "output_length": 1, "hash_ids": [4]}
 `
 	trace := mustRead(t, text, Options{})
-	if trace.BlockTokens != 512 || trace.Tick != 3*time.Second || len(trace.Calls) != 3 {
+	if trace.BlockTokens != 512 || trace.Tick != 3*time.Second || len(trace.Requests) != 3 {
 		t.Fatalf("%+v", trace)
 	}
-	first, short, last := trace.Calls[0], trace.Calls[1], trace.Calls[2]
-	if first.At != 0 || first.Input != 1536 || first.Output != 7 || len(first.Blocks) != 3 || len(first.Seen) != 3 {
+	first, short, last := trace.Requests[0], trace.Requests[1], trace.Requests[2]
+	if first.At != 0 || first.Input != 1536 || first.Output != 7 || len(first.Blocks) != 3 || len(first.Visible) != 3 {
 		t.Errorf("first %+v", first)
 	}
 	if last.At != 3*time.Second || last.Output != 1 || len(last.Blocks) != 2 || !slices.Equal(last.Blocks, first.Blocks[:2]) {
-		t.Errorf("the block that is not full counts, or the common ones differ: %+v", last)
+		t.Errorf("the partial block is kept, or the common blocks differ: %+v", last)
 	}
 	if len(short.Blocks) != 0 || !short.HasSession || short.Session == first.Session {
 		t.Errorf("short %+v", short)
 	}
-	if cut := mustRead(t, text, Options{Visible: 4 * 1100}); len(cut.Calls[0].Seen) != 2 || len(cut.Calls[0].Blocks) != 3 || cut.Calls[0].Estimate != 1536 || !cut.Calls[0].Cut || cut.Calls[1].Cut {
-		t.Errorf("cut %+v", cut.Calls[0])
+	if cut := mustRead(t, text, Options{VisibleChars: 4 * 1100}); len(cut.Requests[0].Visible) != 2 || len(cut.Requests[0].Blocks) != 3 || cut.Requests[0].Estimate != 1536 || !cut.Requests[0].Truncated || cut.Requests[1].Truncated {
+		t.Errorf("cut %+v", cut.Requests[0])
 	}
 }
 
-// Calls of one tick come in their order, spread over it, also where the clock
-// rounded; a finer clock is left alone.
+// TestArrivals: requests of one tick keep their order and are spread over the
+// tick, also when timestamps are rounded; exact times are not changed.
 func TestArrivals(t *testing.T) {
 	var b strings.Builder
 	for i := range 3000 {
@@ -58,8 +58,8 @@ func TestArrivals(t *testing.T) {
 	list := trace.Arrivals(3000.0/900, rand.New(rand.NewPCG(1, 1)))
 	var width time.Duration
 	for i, a := range list {
-		if a.Call.Input != i+1 {
-			t.Fatalf("call %d is number %d", a.Call.Input, i+1)
+		if a.Request.Input != i+1 {
+			t.Fatalf("request %d arrives as number %d", a.Request.Input, i+1)
 		}
 		if i%10 == 9 {
 			width += (a.At - list[i-9].At) / 300
@@ -67,14 +67,15 @@ func TestArrivals(t *testing.T) {
 	}
 	// Ten numbers drawn from an interval span 9/11 of it.
 	if want := 3 * time.Second * 9 / 11; width < want*9/10 || width > want*11/10 {
-		t.Errorf("ten calls of a tick span %v, want about %v", width, want)
+		t.Errorf("ten requests of a tick span %v, want about %v", width, want)
 	}
 	if fine := mustRead(t, `{"timestamp":0,"prompt":"a"}`+"\n"+`{"timestamp":60000,"prompt":"b"}`, Options{}); fine.Tick != 0 {
 		t.Errorf("tick %v", fine.Tick)
 	}
 }
 
-// Turns of one conversation share a session; a system prompt makes none.
+// TestSessions: the turns of one conversation share a session; a common system
+// prompt does not make one.
 func TestSessions(t *testing.T) {
 	var b strings.Builder
 	for i := range 300 {
@@ -82,7 +83,7 @@ func TestSessions(t *testing.T) {
 	}
 	trace := mustRead(t, b.String(), Options{})
 	sessions := map[uint64]int{}
-	for _, c := range trace.Calls {
+	for _, c := range trace.Requests {
 		sessions[c.Session]++
 	}
 	if len(sessions) != 100 {
@@ -99,7 +100,7 @@ func TestReadText(t *testing.T) {
 	if trace.BlockTokens != 256 || trace.Tick != 0 {
 		t.Errorf("blocks of %d tokens, tick %v", trace.BlockTokens, trace.Tick)
 	}
-	a, b, c := trace.Calls[0], trace.Calls[1], trace.Calls[2]
+	a, b, c := trace.Requests[0], trace.Requests[1], trace.Requests[2]
 	if a.Input != 1076 || a.Output != 77 || len(a.Blocks) != 4 || !a.HasSession {
 		t.Errorf("first %+v", a)
 	}
@@ -109,18 +110,18 @@ func TestReadText(t *testing.T) {
 	if c.Input != 1075 || c.Output != defaultOutput || c.HasSession || slices.Equal(c.Blocks, a.Blocks) {
 		t.Errorf("third %+v", c)
 	}
-	cut := mustRead(t, `{"prompt": "`+long+`"}`, Options{Visible: 2200}).Calls[0]
-	if len(cut.Seen) != 2 || !slices.Equal(cut.Seen, cut.Blocks[:2]) || cut.Estimate < 1000 || cut.Estimate > 1150 || !cut.Cut {
+	cut := mustRead(t, `{"prompt": "`+long+`"}`, Options{VisibleChars: 2200}).Requests[0]
+	if len(cut.Visible) != 2 || !slices.Equal(cut.Visible, cut.Blocks[:2]) || cut.Estimate < 1000 || cut.Estimate > 1150 || !cut.Truncated {
 		t.Errorf("cut %+v", cut)
 	}
 }
 
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "trace: no request in it",
+		"":                             "trace: no requests",
 		"{}":                           "trace: line 1: input_length 0 and output_length 0, want up to 16777216 tokens, input at least 1",
 		"{\"prompt\":\"a\"}\nnonsense": "trace: line 2: not a JSON object of a known form",
-		"{\"prompt\":\"a\"}\n{\"input_length\":1}": "trace: line 2: a request of another form than the first one",
+		"{\"prompt\":\"a\"}\n{\"input_length\":1}": "trace: line 2: not in the same form as the first request",
 		`{"prompt":"a","body":{}}`:                 "trace: line 1: both a body and a prompt",
 		`{"input_length":512,"hash_ids":[1,2]}`:    "trace: line 1: more hash_ids than blocks of 512 tokens",
 		`{"timestamp":1e300,"input_length":1}`:     "trace: line 1: timestamp 1e+300, want milliseconds",
@@ -138,14 +139,14 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"prompt": "x", "output_tokens": -1}`), 1)
 	f.Add([]byte(`{"timestamp": -1e11, "prompt": "x"}`+"\n"+`{"timestamp": 1e12, "prompt": ""}`), -1)
 	f.Fuzz(func(t *testing.T, data []byte, visible int) {
-		trace, err := Read(bytes.NewReader(data), Options{Visible: max(visible, 0)})
+		trace, err := Read(bytes.NewReader(data), Options{VisibleChars: max(visible, 0)})
 		if err != nil {
 			return
 		}
 		last := time.Duration(0)
 		for _, a := range trace.Arrivals(1, rand.New(rand.NewPCG(1, 1))) {
-			c := a.Call
-			if a.At < last || c.Input < 1 || c.Output < 1 || c.Input > maxCallTokens || c.Output > maxCallTokens || len(c.Seen) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
+			c := a.Request
+			if a.At < last || c.Input < 1 || c.Output < 1 || c.Input > maxTokens || c.Output > maxTokens || len(c.Visible) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
 				t.Fatalf("at %v after %v: %+v", a.At, last, c)
 			}
 			last = a.At
