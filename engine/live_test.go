@@ -2,37 +2,30 @@ package engine
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	vm "github.com/VictoriaMetrics/metrics"
 	"github.com/go-zeromq/zmq4"
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/engine/kvevents"
+	"pointsman/engine/metrics"
 	"pointsman/sim/fakevllm"
 )
 
 func TestMain(m *testing.M) {
-	if kind := os.Getenv(quietEngines); kind != "" {
-		serveQuiet(kind)
-	}
 	if text := os.Getenv(publishers); text != "" {
 		servePublishers(text)
 	}
@@ -82,7 +75,7 @@ func listenBy(t testing.TB, policy decider.Policy, addresses []string, o PoolOpt
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i), Address: a})
 	}
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
-	w := NewWatch(d, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	w := NewWatch(d, vm.NewSet(), slog.New(slog.DiscardHandler))
 	w.Configure(map[string]PoolOptions{"llama": o})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -139,11 +132,11 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 	ports := freePorts(t, 2)
 	bind := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	_, w := listenTokens(t, []string{fmt.Sprintf("127.0.0.1:%d", ports[1])}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
-	blocks := func() BlockStatus {
+	blocks := func() kvevents.Status {
 		if s := w.Status(); len(s) == 1 && s[0].Blocks != nil {
 			return *s[0].Blocks
 		}
-		return BlockStatus{}
+		return kvevents.Status{}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -172,48 +165,6 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 		pub.Close()
 		until(t, "the engine to be gone", func() bool { return blocks().Online == 0 && blocks().Blocks == 0 })
 	}
-}
-
-// Connections that say nothing are bounded, and a new one is taken in when one
-// of them ends.
-func TestPublishersAreBounded(t *testing.T) {
-	most := maxPublishers
-	t.Cleanup(func() { maxPublishers = most }) // after the Watch has ended
-	maxPublishers = 2
-	bind := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	listenTokens(t, []string{"127.0.0.1:1"}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
-	taken := func() net.Conn { // nil when it is closed at once
-		c, err := net.Dial("tcp", bind)
-		if err != nil {
-			return nil
-		}
-		c.SetDeadline(time.Now().Add(10 * time.Second))
-		c.Write(greeting())
-		if _, err := io.ReadFull(c, make([]byte, 64+27)); err != nil {
-			c.Close()
-			return nil
-		}
-		return c
-	}
-	var first net.Conn
-	until(t, "the listener", func() bool { first = taken(); return first != nil })
-	second := taken()
-	if second == nil {
-		t.Fatal("a second connection is not taken in")
-	}
-	defer second.Close()
-	if c := taken(); c != nil {
-		t.Error("a third connection is taken in")
-		c.Close()
-	}
-	first.Close()
-	until(t, "a place", func() bool {
-		c := taken()
-		if c != nil {
-			c.Close()
-		}
-		return c != nil
-	})
 }
 
 // An adapter that an engine lists is a model of its pool, whether configured or
@@ -288,11 +239,11 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 			}
 		}
 		ask(5) // before anybody listens
-		_, w := listenTokens(t, []string{address}, PoolOptions{Kind: VLLM, Events: EventOptions{Port: ports[1], Replay: ports[2]}})
-		status := func() BlockStatus {
+		_, w := listenTokens(t, []string{address}, PoolOptions{Kind: metrics.VLLM, Events: EventOptions{Port: ports[1], Replay: ports[2]}})
+		status := func() kvevents.Status {
 			s := w.Status()
 			if len(s) == 0 || s[0].Blocks == nil {
-				return BlockStatus{}
+				return kvevents.Status{}
 			}
 			return *s[0].Blocks
 		}
@@ -319,128 +270,11 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 	}
 }
 
-// Over real sockets and in real time: batches and replays are lost, the engine
-// starts anew, and what is believed is never more than what is there, and all
-// of it once a replay has come through.
-func TestFollowsBlocksThroughLosses(t *testing.T) {
-	ports := freePorts(t, 3)
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	var batches, replays atomic.Int32 // one of so many is lost; 0 = none
-	lost := func(of *atomic.Int32) bool {
-		n := of.Load()
-		return n > 0 && rand.Int32N(n) == 0
-	}
-	start := func() (*fakevllm.Server, func()) {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := fakevllm.New(fakevllm.Options{
-			Name: "r0", CacheTokens: 4096, Speed: 40,
-			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
-			LoseBatch:  func(uint64) bool { return lost(&batches) },
-			LoseReplay: func() bool { return lost(&replays) },
-		})
-		if err := s.Publish(); err != nil {
-			t.Fatal(err)
-		}
-		server := s.HTTPServer()
-		go server.Serve(l)
-		stop := sync.OnceFunc(func() { server.Close(); s.Close() })
-		t.Cleanup(stop)
-		return s, stop
-	}
-	asked := 0
-	ask := func(n int) {
-		var all sync.WaitGroup
-		for range n {
-			asked++
-			words := strings.Repeat(fmt.Sprint("word", asked%17, " "), 60) + strings.Repeat(fmt.Sprint("and", asked, " "), 20)
-			all.Go(func() {
-				post(t, "http://"+address+"/v1/completions", `{"model":"fake","max_tokens":20,"prompt":"`+words+`"}`)
-			})
-			if asked%3 == 0 {
-				all.Wait()
-			}
-		}
-		all.Wait()
-	}
-	engine, stop := start()
-	d, w := listenTokens(t, []string{address}, PoolOptions{Kind: VLLM, Metrics: "off", Events: EventOptions{Port: ports[1], Replay: ports[2]}})
-	var image *blockImage
-	until(t, "the engine to be followed", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, m := range w.images {
-			image = m
-		}
-		return image != nil && image.status().Online == 1
-	})
-	keys := func(r *blockRank) map[uint64]bool {
-		r.of.mu.Lock()
-		defer r.of.mu.Unlock()
-		out := map[uint64]bool{}
-		r.table.keys(func(key uint64) { out[key] = true })
-		return out
-	}
-	rank := image.ranks[0]
-	there := func() map[uint64]bool { // by all that the engine has published
-		r := (&blockImage{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}).newRank()
-		for i, p := range engine.Batches() {
-			if err := r.take(uint64(i), p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := engine.Stats().StoredBlocks; r.table.known != n {
-			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.known, n)
-		}
-		return keys(r)
-	}
-	same := func(what string) {
-		t.Helper()
-		ask(1) // tells whether the last batches were lost
-		until(t, what, func() bool { return maps.Equal(keys(rank), there()) })
-	}
-	same("the first blocks")
-	for range 3 {
-		batches.Store(5)
-		replays.Store(2)
-		ask(30)
-		batches.Store(0)
-		replays.Store(0)
-		same("the blocks after losses")
-		batches.Store(5)
-		replays.Store(1)
-		ask(20)
-		batches.Store(0)
-		ask(1)
-		until(t, "the last batch", func() bool { // what there is but for what was lost
-			known, all := keys(rank), there()
-			for key := range known {
-				if !all[key] {
-					return false
-				}
-			}
-			return len(known) > 0
-		})
-		stop()
-		until(t, "the connection to break", func() bool { return image.status().Online == 0 })
-		engine, stop = start()
-		until(t, "the new engine to be followed", func() bool { return image.status().Online == 1 })
-		ask(5)
-		replays.Store(0)
-		same("the blocks of the new engine")
-	}
-	if s := image.status(); s.Gaps == 0 || s.Rebuilt == 0 {
-		t.Errorf("nothing was lost: %+v", s)
-	}
-}
-
 // An engine that dies, hangs or turns to nonsense costs the others nothing,
 // and the pool goes on by its own count.
 func TestEnginesMayFailAsTheyLike(t *testing.T) {
 	addresses := startEngines(t, 4, fakevllm.Options{})
-	d, w := listen(t, addresses, PoolOptions{Kind: VLLM})
+	d, w := listen(t, addresses, PoolOptions{Kind: metrics.VLLM})
 	until(t, "scrapers", func() bool { return len(w.Status()) == len(addresses) })
 	answers := func(i int) uint64 { return w.Status()[i].Answers }
 	for i := range addresses {
@@ -471,76 +305,6 @@ func TestEnginesMayFailAsTheyLike(t *testing.T) {
 	}
 }
 
-// A scrape, from the request to what the pool is told, allocates nothing.
-func TestAScrapeDoesNotAllocate(t *testing.T) {
-	page := largePage(8)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { // a server that allocates nothing either
-		defer close(done)
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
-		buf := make([]byte, 4096)
-		for {
-			if _, err := c.Read(buf); err != nil {
-				return
-			}
-			if _, err := c.Write(answer); err != nil {
-				return
-			}
-		}
-	}()
-	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
-	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), PoolOptions{}, newHTTPFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
-	n := testing.AllocsPerRun(200, func() { once(s) })
-	if s.failures > 0 || !s.seen {
-		t.Fatalf("%+v", s.status())
-	}
-	if n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	s.fetch.close()
-	l.Close()
-	<-done
-}
-
-// BenchmarkListening tells what share of a core following 64 engines takes, in
-// the program and in the kernel, without what the engines themselves take: they
-// are another process. Requests wait at all of them, or they have nothing to do.
-func BenchmarkListening(b *testing.B) {
-	for _, name := range []string{"waiting", "large", "idle"} {
-		b.Run(name, func(b *testing.B) {
-			addresses := otherProcess(b, quietEngines+"="+name)
-			for b.Loop() {
-				_, w := listen(b, addresses, PoolOptions{Kind: VLLM})
-				time.Sleep(2 * time.Second)
-				before, from, asked := cpu(b), time.Now(), answered(w)
-				time.Sleep(10 * time.Second)
-				spent, passed := cpu(b)-before, time.Since(from)
-				b.ReportMetric(100*spent.Seconds()/passed.Seconds(), "%-of-a-core")
-				b.ReportMetric(float64(answered(w)-asked)/passed.Seconds(), "scrapes/s")
-				for _, s := range w.Status() {
-					if s.Failures > 0 || s.Answers == 0 {
-						b.Fatalf("%+v", s)
-					}
-				}
-			}
-		})
-	}
-}
-
-// quietEngines makes the test binary 64 engines, for benchmarks, that show pages
-// of the kind it names.
-const quietEngines = "POINTSMAN_TEST_QUIET_ENGINES"
-
 // otherProcess runs the test binary with a variable of the environment that makes
 // it something else, and returns the words of the first line that it prints.
 func otherProcess(t testing.TB, variable string) []string {
@@ -560,71 +324,6 @@ func otherProcess(t testing.TB, variable string) []string {
 		t.Fatal(err)
 	}
 	return strings.Fields(line)
-}
-
-func answered(w *Watch) (n uint64) {
-	for _, s := range w.Status() {
-		n += s.Answers
-	}
-	return n
-}
-
-// quietPage is what each of the engines for benchmarks shows.
-func quietPage(kind string) []byte {
-	if kind == "large" { // with a busy vLLM's histograms
-		return largePage(1)
-	}
-	s := fakevllm.New(fakevllm.Options{Name: "quiet", LoRA: []string{"sql"}})
-	defer s.Close()
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	page := w.Body.Bytes()
-	if kind == "waiting" {
-		lines := bytes.SplitAfter(page, []byte("\n"))
-		for i, line := range lines {
-			if bytes.HasPrefix(line, []byte("vllm:num_requests_waiting{")) {
-				lines[i] = append(bytes.TrimSuffix(line, []byte("0\n")), "3\n"...)
-			}
-		}
-		page = bytes.Join(lines, nil)
-	}
-	return page
-}
-
-// serveQuiet runs 64 servers that always send the same page, and prints their
-// addresses.
-func serveQuiet(kind string) {
-	page := quietPage(kind)
-	answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
-	for range 64 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			panic(err)
-		}
-		fmt.Print(l.Addr(), " ")
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					buf := make([]byte, 4096)
-					for {
-						if _, err := c.Read(buf); err != nil {
-							return
-						}
-						if _, err := c.Write(answer); err != nil {
-							return
-						}
-					}
-				}()
-			}
-		}()
-	}
-	fmt.Println()
-	select {}
 }
 
 // cpu is the time that this process has computed.

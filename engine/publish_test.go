@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -12,10 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	vm "github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
+	"pointsman/engine/zmtp"
 	"pointsman/sim/fakevllm"
 )
 
@@ -79,26 +81,20 @@ func (p publication) event(e *fakevllm.KVEvents, engine, n int) {
 // serve publishes to one subscriber.
 func (p publication) serve(engine int, c net.Conn) error {
 	defer c.Close()
-	peer, err := newZMTPPeer(c, "PUB", 10*time.Second)
+	peer, err := zmtp.NewConn(c, "PUB", 10*time.Second)
 	if err != nil {
 		return err
 	}
-	if _, err := peer.receive(); err != nil { // the subscription
+	if _, err := peer.Receive(); err != nil { // the subscription
 		return err
 	}
 	e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16, Keep: 1})
-	var out []byte
 	send := func(from, to int) error {
 		for n := from; n < to; n++ {
 			p.event(e, engine, n)
 		}
 		number, payload, _ := e.Batch(0)
-		out = append(out[:0], zmtpMore, 2, 'k', 'v', zmtpMore, 8)
-		out = appendNumber(out, number)
-		out = append(out, zmtpLong)
-		out = append(appendNumber(out, uint64(len(payload))), payload...)
-		_, err := c.Write(out)
-		return err
+		return peer.Send([]byte("kv"), binary.BigEndian.AppendUint64(nil, number), payload)
 	}
 	full := p.Blocks / publishedPrompt
 	n, end := 0, full+p.Rate*p.Seconds
@@ -116,15 +112,8 @@ func (p publication) serve(engine int, c net.Conn) error {
 		}
 		next = next.Add(pause)
 	}
-	_, err = peer.receive() // never: until the other side goes
+	_, err = peer.Receive() // never: until the other side goes
 	return err
-}
-
-func appendNumber(b []byte, n uint64) []byte {
-	for shift := 56; shift >= 0; shift -= 8 {
-		b = append(b, byte(n>>shift))
-	}
-	return b
 }
 
 // servePublishers runs the engines and prints their ports.
@@ -176,7 +165,7 @@ func (p publication) follow(t testing.TB) (pool *decider.Pool, known *spy, w *Wa
 	start := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
-	w = NewWatch(d, metrics.NewSet(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	w = NewWatch(d, vm.NewSet(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	w.Configure(map[string]PoolOptions{"llama": o})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -266,4 +255,25 @@ func inUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// spy tells how many tokens of a prompt are believed to be on a replica.
+type spy struct {
+	*decider.KVAware
+	replica, cached int
+}
+
+func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
+	s.cached = v.Cached(s.replica)
+	return dst
+}
+
+func kvAware(blockTokens int) *decider.KVAware {
+	o := decider.TokenDefaults
+	o.BlockTokens = blockTokens
+	p, err := decider.NewKVAware(o)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }

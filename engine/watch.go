@@ -4,21 +4,23 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	vm "github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/engine/kvevents"
+	"pointsman/engine/metrics"
 )
 
 // PoolOptions say what the engines of a pool are.
 type PoolOptions struct {
-	Kind Kind // Unknown: found out
+	Kind metrics.Kind // metrics.Unknown: found out
 	// Metrics is where their metrics are, as "/metrics" or ":8002/metrics"; "off"
 	// is nowhere, "" where engines of the kind have them.
 	Metrics string
@@ -44,33 +46,28 @@ type EventOptions struct {
 	Bind   string // host:port to listen on for engines that connect by themselves
 }
 
-// told reports whether something is known of the engines beforehand.
-func (o PoolOptions) told() bool { return o.Kind != Unknown || o.Metrics != "" }
-
-func (o PoolOptions) paths() []string {
-	if o.Metrics != "" {
-		return []string{o.Metrics}
-	}
-	return o.Kind.paths()
-}
-
 // lookout is how often the membership of the pools is looked at.
 const lookout = time.Second
 
-// Watch follows the engines of a decider's pools: it has a scraper for each
-// replica, as they come and go. Its methods are safe for concurrent use.
+// Watch follows the engines of a decider's pools, as their replicas come and go.
+// Its methods are safe for concurrent use.
 type Watch struct {
 	decider *decider.Decider
-	report  *report
-	fetcher func(address string) fetcher
-	rounds  rounds
+	log     *slog.Logger
+	poller  *metrics.Poller
+	running sync.WaitGroup
 
-	mu        sync.Mutex
+	mu        sync.Mutex             // guards what follows
 	options   map[string]PoolOptions // by pool
-	scrapers  map[follower]*scraper
-	images    map[follower]*blockImage
+	scrapers  map[follower]*metrics.Scraper
+	indexes   map[follower]*index
 	listeners map[bound]context.CancelFunc
-	running   sync.WaitGroup
+}
+
+// index is the index of a replica's blocks, and what ends its followers.
+type index struct {
+	*kvevents.Index
+	stop context.CancelFunc
 }
 
 // bound is where a pool's engines connect to.
@@ -83,18 +80,17 @@ type bound struct {
 type follower struct {
 	pool             *decider.Pool
 	replica, address string
-	kind             Kind
+	kind             metrics.Kind
 	metrics          string
 	events           EventOptions
 }
 
 // NewWatch returns a Watch that tells d, reports to set and logs what changes.
-func NewWatch(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Watch {
+func NewWatch(d *decider.Decider, set *vm.Set, log *slog.Logger) *Watch {
 	return &Watch{
-		decider: d, report: newReport(set, log),
-		fetcher:   func(address string) fetcher { return newHTTPFetcher(address) },
-		scrapers:  map[follower]*scraper{},
-		images:    map[follower]*blockImage{},
+		decider: d, log: log, poller: metrics.NewPoller(set, log),
+		scrapers:  map[follower]*metrics.Scraper{},
+		indexes:   map[follower]*index{},
 		listeners: map[bound]context.CancelFunc{},
 	}
 }
@@ -113,7 +109,7 @@ func (w *Watch) Run(ctx context.Context) {
 	defer tick.Stop()
 	defer w.running.Wait()
 	w.look(ctx)
-	w.running.Go(func() { w.rounds.run(ctx) })
+	w.running.Go(func() { w.poller.Run(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,7 +127,6 @@ func (w *Watch) look(ctx context.Context) {
 	defer w.mu.Unlock()
 	there := map[follower]bool{}
 	bind := map[bound]bool{}
-	changed := false // the scrapers
 	for _, p := range w.decider.Pools() {
 		o, ok := w.options[p.Name()]
 		if !ok {
@@ -145,12 +140,10 @@ func (w *Watch) look(ctx context.Context) {
 			f := follower{p, m.Name, m.Address, o.Kind, o.Metrics, o.events(m.Name)}
 			there[f] = true
 			if w.scrapers[f] == nil && o.Metrics != "off" {
-				s := newScraper(p, m.Name, m.Address, o, w.fetcher(m.Address), w.report)
-				s.listed = func(names []string) { w.decider.Adapters(p, m.Name, names) }
-				w.scrapers[f] = s
-				changed = true
+				w.scrapers[f] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics},
+					func(names []string) { w.decider.Adapters(p, m.Name, names) })
 			}
-			if w.images[f] == nil && tokens != nil && (f.events.Port > 0 || o.Events.Bind != "") {
+			if w.indexes[f] == nil && tokens != nil && (f.events.Port > 0 || o.Events.Bind != "") {
 				w.followBlocks(ctx, f, tokens.BlockTokens)
 			}
 		}
@@ -165,18 +158,14 @@ func (w *Watch) look(ctx context.Context) {
 	}
 	for f, s := range w.scrapers {
 		if !there[f] {
-			s.gone.Store(true)
+			w.poller.Remove(s)
 			delete(w.scrapers, f)
-			changed = true
 		}
 	}
-	if list := slices.Collect(maps.Values(w.scrapers)); changed || w.rounds.scrapers.Load() == nil {
-		w.rounds.scrapers.Store(&list)
-	}
-	for f, m := range w.images {
+	for f, m := range w.indexes {
 		if !there[f] || f.pool.Tokens() == nil {
 			m.stop()
-			delete(w.images, f)
+			delete(w.indexes, f)
 		}
 	}
 	for b, stop := range w.listeners {
@@ -191,27 +180,61 @@ func (w *Watch) look(ctx context.Context) {
 // the lock.
 func (w *Watch) followBlocks(ctx context.Context, f follower, blockTokens int) {
 	own, stop := context.WithCancel(ctx)
-	m := &blockImage{pool: f.pool, replica: f.replica, blockTokens: blockTokens, stop: stop}
-	w.images[f] = m
+	x := kvevents.NewIndex(f.pool, f.replica, blockTokens)
+	w.indexes[f] = &index{x, stop}
 	o := f.events
 	host, _, err := net.SplitHostPort(f.address)
 	if err != nil || o.Port == 0 {
 		return // those that connect by themselves are awaited
 	}
+	log := func(msg string, err error) {
+		w.log.Warn(msg, "pool", f.pool.Name(), "replica", f.replica, "error", err)
+	}
 	for rank := range max(1, o.Ranks) {
-		b := &blockFollower{rank: m.newRank(), events: net.JoinHostPort(host, strconv.Itoa(o.Port+rank)), log: w.blockLog(f)}
+		events, replay := net.JoinHostPort(host, strconv.Itoa(o.Port+rank)), ""
 		if o.Replay > 0 {
-			b.replay = net.JoinHostPort(host, strconv.Itoa(o.Replay+rank))
+			replay = net.JoinHostPort(host, strconv.Itoa(o.Replay+rank))
 		}
-		w.running.Go(func() { b.run(own) })
+		w.running.Go(func() { x.Follow(own, events, replay, log) })
 	}
 }
 
-// blockLog logs what goes wrong with a replica's events.
-func (w *Watch) blockLog(f follower) func(string, error) {
-	return func(msg string, err error) {
-		w.report.log.Warn(msg, "pool", f.pool.Name(), "replica", f.replica, "error", err)
+// listen takes in the events of engines that connect to b by themselves.
+func (w *Watch) listen(ctx context.Context, b bound) {
+	l := kvevents.Listener{
+		Address: b.address, Log: w.log.With("pool", b.pool.Name()).Warn,
+		Find: func(topic string) (*kvevents.Index, string) { return w.publisher(b.pool, topic) },
 	}
+	l.Run(ctx)
+}
+
+// publisher finds the replica of a topic. An engine says in the topic who it is:
+// its replica's name, address or host, or the like between two signs @, as in
+// "kv@10.0.0.1:8000@model".
+func (w *Watch) publisher(pool *decider.Pool, topic string) (x *kvevents.Index, replay string) {
+	if parts := strings.Split(topic, "@"); len(parts) > 1 {
+		topic = parts[1]
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for f, m := range w.indexes {
+		host, _, err := net.SplitHostPort(f.address)
+		if f.pool != pool || topic != f.replica && topic != f.address && topic != host {
+			continue
+		}
+		if err == nil && f.events.Replay > 0 {
+			replay = net.JoinHostPort(host, strconv.Itoa(f.events.Replay))
+		}
+		return m.Index, replay
+	}
+	return nil, ""
+}
+
+// Status is what is known of the signals of one replica, for operators.
+type Status struct {
+	metrics.Status
+	// Blocks is what the events of the KV cache tell; nil where none are followed.
+	Blocks *kvevents.Status `json:"blocks,omitempty"`
 }
 
 // Status tells of each replica that is followed, by pool and name.
@@ -221,17 +244,17 @@ func (w *Watch) Status() []Status {
 	list := make([]Status, 0, len(w.scrapers))
 	seen := map[follower]bool{}
 	for f, s := range w.scrapers {
-		st := s.status()
-		if m := w.images[f]; m != nil {
-			b := m.status()
+		st := Status{Status: s.Status()}
+		if x := w.indexes[f]; x != nil {
+			b := x.Status()
 			st.Blocks = &b
 		}
 		list, seen[f] = append(list, st), true
 	}
-	for f, m := range w.images {
+	for f, x := range w.indexes {
 		if !seen[f] {
-			b := m.status()
-			list = append(list, Status{Pool: f.pool.Name(), Replica: f.replica, Address: f.address, Age: -1, HitRate: -1, Blocks: &b})
+			b := x.Status()
+			list = append(list, Status{metrics.Status{Pool: f.pool.Name(), Replica: f.replica, Address: f.address, Age: -1, HitRate: -1}, &b})
 		}
 	}
 	slices.SortFunc(list, func(a, b Status) int {

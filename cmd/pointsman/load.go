@@ -10,6 +10,7 @@ import (
 	"pointsman/decider"
 	"pointsman/discover"
 	"pointsman/engine"
+	"pointsman/engine/metrics"
 	"pointsman/session"
 )
 
@@ -77,7 +78,7 @@ func engineOptions(c *config.Config) map[string]engine.PoolOptions {
 	options := map[string]engine.PoolOptions{}
 	for name, p := range c.Pools {
 		o := engine.PoolOptions{
-			Kind: engine.KindOf(p.Engine), Metrics: p.Metrics, Events: engine.EventOptions(p.KVEvents),
+			Kind: metrics.KindOf(p.Engine), Metrics: p.Metrics, Events: engine.EventOptions(p.KVEvents),
 			Replicas: map[string]engine.EventOptions{},
 		}
 		for _, r := range p.Replicas {

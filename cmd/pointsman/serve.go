@@ -20,6 +20,7 @@ import (
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/engine"
+	"pointsman/engine/tokenize"
 	"pointsman/haproxy"
 	"pointsman/listen"
 	"pointsman/spoa"
@@ -102,7 +103,7 @@ func newAgent(path string, conf *config.Config, log *slog.Logger) (*agent, error
 	}
 	d.Apply(dc)
 	asked := haproxy.NewAgent(d, set)
-	tokenizer := engine.NewTokenizer(set)
+	tokenizer := tokenize.New(set)
 	asked.Prepare = tokenizer.Prepare
 	a := &agent{
 		path: path, conf: conf, log: log, decider: d,

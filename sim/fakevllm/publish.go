@@ -1,13 +1,14 @@
 package fakevllm
 
 import (
-	"context"
 	"encoding/binary"
-	"pointsman/sim"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-zeromq/zmq4"
+	"pointsman/engine/zmtp"
+	"pointsman/sim"
 )
 
 // publisher sends the events of a server's KV cache over ZeroMQ, and answers
@@ -16,22 +17,21 @@ type publisher struct {
 	o   Options
 	log *KVEvents // guarded by the server's lock
 
-	out    chan batch
-	pub    zmq4.Socket // nil until open
-	router zmq4.Socket // nil unless there is a replay socket
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	pub     zmtp.Publisher
+	servers []*zmtp.Server // none until open
+	done    sync.WaitGroup
 }
 
-type batch struct {
-	number  uint64
-	payload []byte
-}
+// Bounds of the connections to a publisher's sockets.
+const (
+	peerTimeout = 10 * time.Second
+	maxPeers    = 1000
+)
 
 func newPublisher(o Options) *publisher {
 	form := o.EventForm
 	form.BlockSize = o.BlockSize
-	return &publisher{o: o, log: NewKVEvents(form), out: make(chan batch, 10_000)}
+	return &publisher{o: o, log: NewKVEvents(form)}
 }
 
 // blockStored tells the log of block i of a job.
@@ -56,80 +56,79 @@ func (s *Server) Batches() (list [][]byte) {
 	return list
 }
 
-// flush hands on what happened in a step. What nobody takes in time is lost, as
+// topic is what events are published under.
+var topic = []byte("kv-events")
+
+// flush publishes what happened in a step. What nobody takes in time is lost, as
 // with any publisher. The caller holds the server's lock.
 func (p *publisher) flush() {
-	number, payload, ok := p.log.Batch(float64(time.Now().UnixMicro()) / 1e6)
+	n, payload, ok := p.log.Batch(float64(time.Now().UnixMicro()) / 1e6)
 	if !ok {
 		return
 	}
-	if lost := p.o.LoseBatch; lost != nil && lost(number) {
+	if lost := p.o.LoseBatch; lost != nil && lost(n) {
 		return
 	}
-	select {
-	case p.out <- batch{number, payload}:
-	default:
-	}
+	p.pub.Send(topic, number(n), payload)
 }
 
 // open begins to publish. mu guards the log.
 func (p *publisher) open(mu *sync.Mutex) error {
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	p.pub = zmq4.NewPub(ctx)
-	if err := p.pub.Listen(p.o.Events); err != nil {
-		stop()
+	if err := p.listen(p.o.Events, "PUB", p.pub.Handle); err != nil {
 		return err
 	}
-	p.done.Go(func() { p.publish(ctx) })
 	if p.o.Replay == "" {
 		return nil
 	}
-	p.router = zmq4.NewRouter(ctx)
-	if err := p.router.Listen(p.o.Replay); err != nil {
+	if err := p.listen(p.o.Replay, "ROUTER", func(c *zmtp.Conn) { p.replay(c, mu) }); err != nil {
 		p.close()
 		return err
 	}
-	p.done.Go(func() { p.replay(mu) })
 	return nil
 }
 
-func (p *publisher) publish(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case b := <-p.out:
-			_ = p.pub.SendMulti(zmq4.NewMsgFrom([]byte("kv-events"), number(b.number), b.payload))
-		}
+// listen serves the peers that connect to an endpoint such as tcp://*:5557.
+func (p *publisher) listen(endpoint, kind string, handle func(*zmtp.Conn)) error {
+	address := strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "", 1)
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
 	}
+	s := &zmtp.Server{Kind: kind, Timeout: peerTimeout, MaxConns: maxPeers, Handle: handle}
+	p.servers = append(p.servers, s)
+	p.done.Go(func() { _ = s.Serve(l) })
+	return nil
 }
 
-// replay answers until the socket is closed.
-func (p *publisher) replay(mu *sync.Mutex) {
+// replay answers one peer until its connection ends.
+func (p *publisher) replay(c *zmtp.Conn, mu *sync.Mutex) {
 	for {
-		msg, err := p.router.Recv()
+		f, err := c.Receive() // nothing, number
 		if err != nil {
 			return
 		}
-		f := msg.Frames // identity, nothing, number
-		if len(f) != 3 || len(f[2]) != 8 {
+		if len(f) != 2 || len(f[1]) != 8 {
+			continue
+		}
+		from := binary.BigEndian.Uint64(f[1])
+		if lost := p.o.LoseReplay; lost != nil && lost() {
+			_ = c.Send(nil, []byte("lost"))
 			continue
 		}
 		answer := func(n uint64, payload []byte) {
-			frames := [][]byte{f[0], {}}
+			frames := [][]byte{nil}
 			if p.o.EventForm.Maps { // as versions do that have maps
-				frames = append(frames, []byte("kv-events"))
+				frames = append(frames, topic)
 			}
-			_ = p.router.SendMulti(zmq4.NewMsgFrom(append(frames, number(n), payload)...))
+			_ = c.Send(append(frames, number(n), payload)...)
 		}
-		if lost := p.o.LoseReplay; lost != nil && lost() {
-			_ = p.router.SendMulti(zmq4.NewMsgFrom(f[0], nil, []byte("lost")))
-			continue
+		type batch struct {
+			number  uint64
+			payload []byte
 		}
 		var list []batch
 		mu.Lock()
-		p.log.Replay(binary.BigEndian.Uint64(f[2]), func(n uint64, payload []byte) { list = append(list, batch{n, payload}) })
+		p.log.Replay(from, func(n uint64, payload []byte) { list = append(list, batch{n, payload}) })
 		mu.Unlock()
 		for _, b := range list {
 			answer(b.number, b.payload)
@@ -140,14 +139,10 @@ func (p *publisher) replay(mu *sync.Mutex) {
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
+// close ends all connections.
 func (p *publisher) close() {
-	if p.stop == nil {
-		return
-	}
-	p.stop()
-	p.pub.Close()
-	if p.router != nil {
-		p.router.Close()
+	for _, s := range p.servers {
+		s.Close()
 	}
 	p.done.Wait()
 }

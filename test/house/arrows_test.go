@@ -26,7 +26,8 @@ var arrows = map[string][]string{
 
 	// Engines.
 	"engine/metrics":  {"decider"},
-	"engine/kvevents": {"decider", "decider/kvcache", "prompt"},
+	"engine/zmtp":     {}, // transport: frames and connections
+	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "prompt"},
 	"engine/tokenize": {"decider", "prompt"},
 	"engine":          {"decider", "decider/kvcache", "engine/kvevents", "engine/metrics", "engine/tokenize", "prompt"},
 
@@ -41,7 +42,7 @@ var arrows = map[string][]string{
 	"sim/trace":    {"decider", "intake", "session"},
 	"sim/replay":   {"decider", "decider/policy", "intake", "sim", "sim/trace"},
 	"sim/plot":     {"sim/replay"},
-	"sim/fakevllm": {"engine/kvevents", "sim"},
+	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
 	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",

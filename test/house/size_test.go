@@ -15,8 +15,6 @@ const (
 // reason. An entry that is no longer needed fails the test.
 var longFiles = map[string]string{
 	"decider/submit.go": "being taken apart",
-	"engine/scraper.go": "being taken apart",
-	"engine/blocks.go":  "being taken apart",
 }
 
 // largeTypes are the types that may have more than mostMethods, each with its

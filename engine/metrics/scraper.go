@@ -1,4 +1,4 @@
-package engine
+package metrics
 
 import (
 	"errors"
@@ -54,9 +54,9 @@ type fetcher interface {
 	close()
 }
 
-// scraper follows the metrics of one replica, by one scrape at a time. Times
+// Scraper follows the metrics of one replica, by one scrape at a time. Times
 // are since some start.
-type scraper struct {
+type Scraper struct {
 	pool    *decider.Pool
 	replica string
 	address string
@@ -95,38 +95,9 @@ const (
 	forModels
 )
 
-// Status is what is known of the signals of one replica, for operators.
-type Status struct {
-	Pool     string  `json:"pool"`
-	Replica  string  `json:"replica"`
-	Address  string  `json:"address"`
-	Path     string  `json:"path"`
-	Engine   string  `json:"engine"` // as the metrics tell; "" = not known
-	Error    string  `json:"error,omitempty"`
-	Age      float64 `json:"age_s"`    // since the last answer; -1 = none yet
-	Pause    float64 `json:"pause_s"`  // until the next scrape
-	Took     float64 `json:"took_s"`   // the last scrape
-	Answers  uint64  `json:"answers"`  // scrapes that told something
-	Failures uint64  `json:"failures"` // scrapes that did not
-	Restarts uint64  `json:"restarts"` // times that the counters began anew
-	Waiting  int     `json:"waiting"`  // requests
-	Running  int     `json:"running"`  // requests
-	KVUsage  float64 `json:"kv_usage"` // 0 to 1
-	Cache    int     `json:"cache"`    // tokens; 0 = not told
-	Firsts   bool    `json:"firsts"`   // first tokens are counted
-	Prompts  bool    `json:"prompts"`  // prompt tokens are counted
-	HitRate  float64 `json:"hit_rate"` // of the prefix cache since the engine's start; -1 = not told
-	Adapters string  `json:"adapters"` // LoRA adapters in use
-	// Blocks is what the events of the KV cache tell; nil where none are followed.
-	Blocks *BlockStatus `json:"blocks,omitempty"`
-
-	MaxLoRA  int `json:"max_lora"` // how many fit; 0 = not told
-	answered time.Time
-}
-
-func newScraper(pool *decider.Pool, replica, address string, o PoolOptions, f fetcher, r *report) *scraper {
+func newScraper(pool *decider.Pool, replica, address string, o Options, f fetcher, r *report) *Scraper {
 	paths := o.paths()
-	return &scraper{
+	return &Scraper{
 		pool: pool, replica: replica, address: address, paths: paths, told: o.told(), fetch: f, report: r,
 		due:  time.Duration(rand.Int64N(int64(shortestPause))).Round(grid),
 		view: Status{Pool: pool.Name(), Replica: replica, Address: address, Path: paths[0], Age: -1, HitRate: -1},
@@ -135,7 +106,7 @@ func newScraper(pool *decider.Pool, replica, address string, o PoolOptions, f fe
 
 // ask sends for what is due, unless there is something under way. It reports
 // whether it has sent.
-func (s *scraper) ask(now time.Duration) (sent bool) {
+func (s *Scraper) ask(now time.Duration) (sent bool) {
 	if s.asking != nothing {
 		return false
 	}
@@ -159,7 +130,7 @@ func (s *scraper) ask(now time.Duration) (sent bool) {
 
 // look takes the answer in, if it has come. It reports whether it has not. now
 // may be later than it was meant to look.
-func (s *scraper) look(meant, now time.Duration) (pending bool) {
+func (s *Scraper) look(meant, now time.Duration) (pending bool) {
 	if s.asking == nothing {
 		return false
 	}
@@ -177,7 +148,7 @@ func (s *scraper) look(meant, now time.Duration) (pending bool) {
 }
 
 // next is when there is something to do again.
-func (s *scraper) next(now time.Duration) time.Duration {
+func (s *Scraper) next(now time.Duration) time.Duration {
 	if s.asking != nothing {
 		return now + grid
 	}
@@ -186,7 +157,7 @@ func (s *scraper) next(now time.Duration) time.Duration {
 
 // answered takes in what an engine has said, or err. at is when that was to be
 // looked for: that we are late is no reason to ask the engine less often.
-func (s *scraper) answered(page []byte, err error, at time.Duration) {
+func (s *Scraper) answered(page []byte, err error, at time.Duration) {
 	asking := s.asking
 	s.asking = nothing
 	if asking == forModels {
@@ -226,7 +197,7 @@ func after(at, pause time.Duration, vary float64) time.Duration {
 
 // scraped takes a reading in. It returns how long to rest if a request waits for
 // its first token, and if none does.
-func (s *scraper) scraped(r *Reading, took, now time.Duration) (early, late time.Duration) {
+func (s *Scraper) scraped(r *Reading, took, now time.Duration) (early, late time.Duration) {
 	s.report.answered(s, r, took)
 	s.failures, s.strange = 0, 0
 	idle := s.seen && r.Running == 0 && r.FirstTokens == s.last.FirstTokens && r.Finished == s.last.Finished
@@ -252,7 +223,7 @@ func (s *scraper) scraped(r *Reading, took, now time.Duration) (early, late time
 const modelsEvery = 30 * time.Second
 
 // list reads a list of models.
-func (s *scraper) list(page []byte) {
+func (s *Scraper) list(page []byte) {
 	var answer struct {
 		Data []struct {
 			ID     string  `json:"id"`
@@ -275,7 +246,7 @@ func (s *scraper) list(page []byte) {
 const maxAdapterName = 256
 
 // tell tells the pool what is new.
-func (s *scraper) tell(r *Reading, now time.Duration) (restarted bool) {
+func (s *Scraper) tell(r *Reading, now time.Duration) (restarted bool) {
 	last := &s.last
 	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
 	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
@@ -327,7 +298,7 @@ func grown(before, after int64) int {
 }
 
 // failed notes a scrape that told nothing.
-func (s *scraper) failed(err error, took time.Duration) (pause time.Duration) {
+func (s *Scraper) failed(err error, took time.Duration) (pause time.Duration) {
 	s.report.failed(s, err)
 	s.failures++
 	pause = lastBackOff
@@ -347,39 +318,6 @@ func (s *scraper) failed(err error, took time.Duration) (pause time.Duration) {
 	s.view.Error, s.view.Took, s.view.Pause = err.Error(), took.Seconds(), pause.Seconds()
 	s.view.Failures++
 	return pause
-}
-
-// note keeps what Status tells.
-func (s *scraper) note(r *Reading, took, pause time.Duration, restarted bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := &s.view
-	v.Error, v.Path, v.Engine = "", s.paths[s.path], r.Kind.String()
-	v.Took, v.Pause, v.answered = took.Seconds(), pause.Seconds(), time.Now()
-	v.Answers++
-	if restarted {
-		v.Restarts++
-	}
-	v.Waiting, v.Running, v.KVUsage, v.Cache = r.Waiting, r.Running, r.KVUsage, r.CacheTokens
-	v.Firsts, v.Prompts, v.MaxLoRA = r.FirstTokens >= 0, r.PromptTokens >= 0, r.MaxLoRA
-	v.HitRate = -1
-	if r.QueryTokens > 0 && r.HitTokens >= 0 {
-		v.HitRate = float64(r.HitTokens) / float64(r.QueryTokens)
-	}
-	if v.Adapters != string(r.Adapters) {
-		v.Adapters = string(r.Adapters)
-	}
-}
-
-// status returns what is known.
-func (s *scraper) status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.view
-	if !v.answered.IsZero() {
-		v.Age = time.Since(v.answered).Seconds()
-	}
-	return v
 }
 
 // finishRate is how many requests an engine finishes in a second.

@@ -1,4 +1,4 @@
-package engine
+package kvevents
 
 import (
 	"context"
@@ -104,7 +104,7 @@ func newLink(t *testing.T, r *rand.Rand) *link {
 	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: l.spy, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
 	l.pool = d.Pool("llama")
-	m := &blockImage{pool: l.pool, replica: "r0", blockTokens: testBlock}
+	m := &Index{pool: l.pool, replica: "r0", blockTokens: testBlock}
 	l.follower = &blockFollower{rank: m.newRank(), replay: "there is one", log: func(string, error) {}, ask: l.replay}
 	l.names = map[uint64]happened{}
 	m.begin()
@@ -478,7 +478,7 @@ func TestKeysTellApart(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(2, 2)))
 		tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
 		keys := func(f func(e *fakevllm.KVEvents)) map[uint64]bool {
-			m := &blockImage{pool: l.pool, replica: "r0", blockTokens: testBlock}
+			m := &Index{pool: l.pool, replica: "r0", blockTokens: testBlock}
 			r := m.newRank()
 			e := fakevllm.NewKVEvents(l.form)
 			f(e)
@@ -501,22 +501,22 @@ func TestKeysTellApart(t *testing.T) {
 				}
 			}
 		}
-		m := &blockImage{pool: l.pool, replica: "r0", blockTokens: 16}
+		m := &Index{pool: l.pool, replica: "r0", blockTokens: 16}
 		r := m.newRank()
 		e := fakevllm.NewKVEvents(l.form)
 		e.Stored(1, 0, true, tokens[:4], "", "")
 		_, p, _ := e.Batch(0)
-		if err := r.take(0, p); err != nil || m.status().Strange != 1 || m.status().Blocks != 0 {
-			t.Errorf("blocks of another size: %v %+v", err, m.status())
+		if err := r.take(0, p); err != nil || m.Status().Strange != 1 || m.Status().Blocks != 0 {
+			t.Errorf("blocks of another size: %v %+v", err, m.Status())
 		}
 		m.blockTokens = testBlock
 		e.Stored(9, 8, false, tokens[:4], "", "")
 		_, p, _ = e.Batch(0)
-		if err := r.take(1, p); err != nil || m.status().Orphans != 1 {
-			t.Errorf("a block after one that nobody knows: %v %+v", err, m.status())
+		if err := r.take(1, p); err != nil || m.Status().Orphans != 1 {
+			t.Errorf("a block after one that nobody knows: %v %+v", err, m.Status())
 		}
-		if err := r.take(2, []byte("nonsense")); err == nil || m.status().Rebuilt != 1 {
-			t.Errorf("nonsense: %v %+v", err, m.status())
+		if err := r.take(2, []byte("nonsense")); err == nil || m.Status().Rebuilt != 1 {
+			t.Errorf("nonsense: %v %+v", err, m.Status())
 		}
 	})
 }
@@ -598,7 +598,7 @@ func TestBlocksAreBounded(t *testing.T) {
 	mostBlocks = 5000
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(6, 6)))
-		m := &blockImage{pool: l.pool, replica: "r1", blockTokens: testBlock}
+		m := &Index{pool: l.pool, replica: "r1", blockTokens: testBlock}
 		m.begin()
 		r := m.newRank()
 		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock, Keep: 1})
@@ -619,11 +619,11 @@ func TestBlocksAreBounded(t *testing.T) {
 				}
 				failed++
 			}
-			if s := m.status(); s.Blocks > mostBlocks || len(r.table.slots) > 4*mostBlocks {
+			if s := m.Status(); s.Blocks > mostBlocks || len(r.table.slots) > 4*mostBlocks {
 				t.Fatalf("%d blocks in %d slots", s.Blocks, len(r.table.slots))
 			}
 		}
-		if s := m.status(); failed == 0 || failed > 2 || s.Blocks == 0 {
+		if s := m.Status(); failed == 0 || failed > 2 || s.Blocks == 0 {
 			t.Errorf("%d times too many, %d blocks in the end", failed, s.Blocks)
 		}
 	})
@@ -761,7 +761,7 @@ func FuzzReadBatch(f *testing.F) {
 func BenchmarkBlockEvents(b *testing.B) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: kvAware(16), Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
-	m := &blockImage{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}
+	m := &Index{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}
 	rank := m.newRank()
 	m.begin()
 	e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16, Keep: 1})

@@ -1,4 +1,4 @@
-package engine
+package kvevents
 
 import (
 	"context"
@@ -10,6 +10,16 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"pointsman/engine/zmtp"
+)
+
+// Bounds of the pause before a connection is made again; it doubles. Each varies
+// by jitter, so that engines are not all dialled at once.
+const (
+	firstBackOff = time.Second
+	lastBackOff  = 30 * time.Second
+	jitter       = 0.1
 )
 
 const (
@@ -84,26 +94,16 @@ func (f *blockFollower) run(ctx context.Context) {
 	f.rank.of.end()
 }
 
-// wait waits, but not beyond ctx.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
-
 // follow subscribes over conn and takes events in until that ends. It reports
 // whether it got so far as to hear of any.
 func (f *blockFollower) follow(ctx context.Context, conn net.Conn) (worked bool, err error) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	peer, err := newZMTPPeer(conn, "SUB", dialTimeout)
+	peer, err := zmtp.NewConn(conn, "SUB", dialTimeout)
 	if err != nil {
 		return false, err
 	}
-	if err := peer.subscribe(); err != nil {
+	if err := peer.Subscribe(); err != nil {
 		return false, err
 	}
 	return true, f.take(ctx, peer, nil)
@@ -111,7 +111,7 @@ func (f *blockFollower) follow(ctx context.Context, conn net.Conn) (worked bool,
 
 // take takes events in until the connection ends; frames are of a message that
 // has come already, if any.
-func (f *blockFollower) take(ctx context.Context, peer *zmtpPeer, frames [][]byte) (err error) {
+func (f *blockFollower) take(ctx context.Context, peer *zmtp.Conn, frames [][]byte) (err error) {
 	m := f.rank.of
 	m.online(1)
 	defer m.online(-1)
@@ -191,7 +191,7 @@ func (f *blockFollower) complete(ctx context.Context) {
 
 // nextMessage waits for a message. When none comes for long it looks whether
 // any was lost.
-func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]byte, error) {
+func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtp.Conn) ([][]byte, error) {
 	for {
 		// Where messages follow one another the deadline need not be put off by
 		// each of them.
@@ -201,24 +201,24 @@ func (f *blockFollower) nextMessage(ctx context.Context, peer *zmtpPeer) ([][]by
 			if f.rank.behind && f.retry.Before(until) {
 				until = f.retry
 			}
-			if err := peer.conn.SetReadDeadline(until); err != nil {
+			if err := peer.SetReadDeadline(until); err != nil {
 				return nil, err
 			}
 			f.armed = now
 		}
-		_, err := peer.in.Peek(1)
+		err := peer.Wait()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = f.catchUp(ctx)
 			f.armed = time.Time{}
 			continue
 		}
 		if err == nil && f.rank.behind { // the rest of the message has time
-			err = peer.conn.SetReadDeadline(time.Now().Add(quiet))
+			err = peer.SetReadDeadline(time.Now().Add(quiet))
 		}
 		if err != nil {
 			return nil, err
 		}
-		return peer.receive()
+		return peer.Receive()
 	}
 }
 
@@ -255,7 +255,7 @@ func (f *blockFollower) askReplay(ctx context.Context) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	peer, err := newZMTPPeer(conn, "DEALER", dialTimeout)
+	peer, err := zmtp.NewConn(conn, "DEALER", dialTimeout)
 	if err != nil {
 		return err
 	}
@@ -263,11 +263,11 @@ func (f *blockFollower) askReplay(ctx context.Context) error {
 		return err
 	}
 	past := f.rank.replay()
-	if err := peer.send(nil, binary.BigEndian.AppendUint64(nil, past.from)); err != nil {
+	if err := peer.Send(nil, binary.BigEndian.AppendUint64(nil, past.from)); err != nil {
 		return err
 	}
 	for {
-		frames, err := peer.receive()
+		frames, err := peer.Receive()
 		if err != nil {
 			return err
 		}

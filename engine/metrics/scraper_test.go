@@ -1,4 +1,4 @@
-package engine
+package metrics
 
 import (
 	"context"
@@ -62,29 +62,29 @@ func (e *fakeEngine) answer() ([]byte, error) {
 func (e *fakeEngine) close() { e.busy = false }
 
 // once scrapes and returns how long to rest.
-func once(s *scraper) time.Duration {
+func once(s *Scraper) time.Duration {
 	start := time.Now()
 	s.due = 0
 	for s.ask(time.Since(start)); s.look(time.Since(start), time.Since(start)); {
 		time.Sleep(time.Millisecond)
 	}
-	return time.Duration(s.status().Pause * float64(time.Second))
+	return time.Duration(s.Status().Pause * float64(time.Second))
 }
 
 // busy is a page of an engine where requests run and none waits.
 func busy() (string, error) { return "vllm:num_requests_running 2\nvllm:num_requests_waiting 0\n", nil }
 
-// rig is a Watch on fake engines, with one pool of the given policy.
+// rig is a Poller of fake engines, in one pool.
 type rig struct {
-	decider *decider.Decider
-	pool    *decider.Pool
-	watch   *Watch
-	log     strings.Builder
+	pool     *decider.Pool
+	poller   *Poller
+	scrapers []*Scraper
+	log      strings.Builder
 }
 
-func newRig(o PoolOptions, engines ...*fakeEngine) *rig {
+func newRig(o Options, engines ...*fakeEngine) *rig {
 	start := time.Now()
-	r := &rig{decider: decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })}
+	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
 	c := decider.PoolConfig{Name: "llama", Models: []string{"m"}, Policy: decider.LeastWork{}}
 	byAddress := map[string]*fakeEngine{}
 	for i, e := range engines {
@@ -92,19 +92,21 @@ func newRig(o PoolOptions, engines ...*fakeEngine) *rig {
 		byAddress[a] = e
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i+1), Address: a})
 	}
-	r.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
-	r.pool = r.decider.Pool("llama")
-	r.watch = NewWatch(r.decider, metrics.NewSet(), slog.New(slog.NewTextHandler(&r.log, nil)))
-	r.watch.Configure(map[string]PoolOptions{"llama": o})
-	r.watch.fetcher = func(address string) fetcher { return byAddress[address] }
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
+	r := &rig{pool: d.Pool("llama")}
+	r.poller = NewPoller(metrics.NewSet(), slog.New(slog.NewTextHandler(&r.log, nil)))
+	r.poller.fetcher = func(address string) fetcher { return byAddress[address] }
+	for _, m := range c.Replicas {
+		r.scrapers = append(r.scrapers, r.poller.Add(r.pool, m.Name, m.Address, o, func([]string) {}))
+	}
 	return r
 }
 
-// run follows the engines for so long.
+// run scrapes the engines for so long.
 func (r *rig) run(d time.Duration) {
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	defer stop()
-	r.watch.Run(ctx)
+	r.poller.Run(ctx)
 }
 
 func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
@@ -132,7 +134,7 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 				}
 				return fmt.Sprintf("vllm:num_requests_running 0\nvllm:num_requests_waiting %d\nvllm:time_to_first_token_seconds_count %d\n", c.waiting, firsts), nil
 			}
-			newRig(PoolOptions{}, e).run(time.Minute)
+			newRig(Options{}, e).run(time.Minute)
 			if n := len(e.asked); n < c.low || n > c.high {
 				t.Errorf("one that takes %v was asked %d times in a minute, want %d to %d", c.takes, n, c.low, c.high)
 			}
@@ -155,7 +157,7 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 func TestRecoversFromASlowAnswerByAndBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: busy}
-		s := newScraper(newRig(PoolOptions{}, e).pool, "r1", "", PoolOptions{}, e, newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
+		s := newScraper(newRig(Options{}, e).pool, "r1", "", Options{}, e, newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
 		for range 3 {
 			if p := once(s); p != calmPause {
 				t.Fatalf("rests %v after a quick answer", p)
@@ -183,10 +185,10 @@ func TestAsksWhereSomebodyComesToWait(t *testing.T) {
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
 			return "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", nil
 		}}
-		r := newRig(PoolOptions{}, e)
+		r := newRig(Options{}, e)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		go func() { r.watch.Run(ctx); close(done) }()
+		go func() { r.poller.Run(ctx); close(done) }()
 		defer func() { stop(); <-done }()
 		for i := range 20 {
 			time.Sleep(5*time.Second + time.Duration(i)*51*time.Millisecond)
@@ -209,7 +211,7 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 		e := &fakeEngine{t: t, page: func() (string, error) { return "", broken }}
 		hangs := &fakeEngine{t: t, takes: time.Hour, page: busy}
 		well := &fakeEngine{t: t, takes: time.Millisecond, page: busy}
-		r := newRig(PoolOptions{Kind: VLLM}, e, hangs, well)
+		r := newRig(Options{Kind: VLLM}, e, hangs, well)
 		r.run(10 * time.Minute)
 		for _, x := range []*fakeEngine{e, hangs} {
 			if n := len(x.asked); n < 20 || n > 30 {
@@ -243,7 +245,7 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 			}
 			return busy()
 		}}
-		r := newRig(PoolOptions{}, e)
+		r := newRig(Options{}, e)
 		r.run(2 * time.Minute)
 		after := 0
 		for _, at := range e.asked {
@@ -254,7 +256,7 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 		if after < 80 {
 			t.Errorf("asked %d times in the last 25 seconds", after)
 		}
-		if s := r.watch.Status()[0]; s.Engine != "vllm" || s.Error != "" || s.Failures == 0 || s.Age < 0 {
+		if s := r.scrapers[0].Status(); s.Engine != "vllm" || s.Error != "" || s.Failures == 0 || s.Age < 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -263,7 +265,7 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 func TestTriesThePlacesOfMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nothing := &fakeEngine{t: t, page: func() (string, error) { return "[]", nil }}
-		r := newRig(PoolOptions{}, nothing)
+		r := newRig(Options{}, nothing)
 		r.run(time.Hour)
 		if n := len(nothing.asked); n < 11 || n > 16 {
 			t.Errorf("one that shows nothing was asked %d times in an hour", n)
@@ -283,20 +285,13 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 			}
 			return "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 1\n", nil
 		}
-		r := newRig(PoolOptions{}, second)
+		r := newRig(Options{}, second)
 		r.run(time.Minute)
 		if n := len(second.asked); n < 200 {
 			t.Errorf("asked %d times", n)
 		}
-		if s := r.watch.Status()[0]; s.Engine != "trtllm" || s.Path != "/prometheus/metrics" {
+		if s := r.scrapers[0].Status(); s.Engine != "trtllm" || s.Path != "/prometheus/metrics" {
 			t.Errorf("%+v", s)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		off := &fakeEngine{t: t, page: busy}
-		newRig(PoolOptions{Kind: VLLM, Metrics: "off"}, off).run(time.Minute)
-		if len(off.asked) > 0 {
-			t.Errorf("asked in spite of off")
 		}
 	})
 }
@@ -304,16 +299,16 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 func TestFollowsTheMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fakeEngine{t: t, page: busy}, &fakeEngine{t: t, page: busy}
-		r := newRig(PoolOptions{}, a, b)
+		r := newRig(Options{}, a, b)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		go func() { r.watch.Run(ctx); close(done) }()
+		go func() { r.poller.Run(ctx); close(done) }()
 		time.Sleep(10 * time.Second)
-		r.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r2", Address: "10.0.0.2:8000"}}}}})
+		r.poller.Remove(r.scrapers[0])
 		time.Sleep(2 * time.Second)
 		gone, stayed := a.times(), b.times()
 		time.Sleep(10 * time.Second)
-		if a.times() != gone || b.times() < stayed+35 || len(r.watch.Status()) != 1 {
+		if a.times() != gone || b.times() < stayed+35 {
 			t.Errorf("the one that is gone was asked %d times more, the other %d", a.times()-gone, b.times()-stayed)
 		}
 		stop()
@@ -342,10 +337,10 @@ vllm:prefix_cache_queries_total %d
 vllm:cache_config_info{block_size="16",num_gpu_blocks="%d"} 1
 `, firsts, prompts, hits, prompts, cache), nil
 		}}
-		r := newRig(PoolOptions{}, e)
+		r := newRig(Options{}, e)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		go func() { r.watch.Run(ctx); close(done) }()
+		go func() { r.poller.Run(ctx); close(done) }()
 		defer func() { stop(); <-done }()
 		time.Sleep(time.Second)
 		req := decider.Request{Pool: r.pool, Input: 700, Output: -1}
@@ -369,7 +364,7 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="%d"} 1
 		if s := status(); s.Waiting != 3 || s.PromptTokens != 1400 || s.SignalAge > .3 {
 			t.Fatalf("after a restart: %+v", s)
 		}
-		if s := r.watch.Status()[0]; s.Restarts != 1 || !s.Firsts || !s.Prompts {
+		if s := r.scrapers[0].Status(); s.Restarts != 1 || !s.Firsts || !s.Prompts {
 			t.Errorf("%+v", s)
 		}
 	})

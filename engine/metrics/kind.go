@@ -1,4 +1,7 @@
-package engine
+// Package metrics scrapes the metrics of inference engines, each as often as it
+// bears, and reports them to the decider: requests, first tokens, the size and
+// hits of the KV cache, LoRA adapters.
+package metrics
 
 // Kind is a family of engines with the same names for the same metrics.
 type Kind uint8
@@ -40,4 +43,22 @@ func (k Kind) paths() []string {
 		return []string{":8002/metrics"}
 	}
 	return []string{"/metrics"}
+}
+
+// Options say what an engine is.
+type Options struct {
+	Kind Kind // Unknown: found out
+	// Path is where its metrics are, as "/metrics" or ":8002/metrics"; "" is where
+	// engines of the kind have them.
+	Path string
+}
+
+// told reports whether something is known of the engine beforehand.
+func (o Options) told() bool { return o.Kind != Unknown || o.Path != "" }
+
+func (o Options) paths() []string {
+	if o.Path != "" {
+		return []string{o.Path}
+	}
+	return o.Kind.paths()
 }

@@ -1,4 +1,4 @@
-package engine
+package metrics
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func newReport(set *metrics.Set, log *slog.Logger) *report {
 	}
 }
 
-func (r *report) answered(s *scraper, reading *Reading, took time.Duration) {
+func (r *report) answered(s *Scraper, reading *Reading, took time.Duration) {
 	r.answers.Inc()
 	r.seconds.Update(took.Seconds())
 	switch {
@@ -42,7 +42,7 @@ func (r *report) answered(s *scraper, reading *Reading, took time.Duration) {
 
 // failed is called before the failure is counted. An engine that is not told
 // and shows nothing is no news.
-func (r *report) failed(s *scraper, err error) {
+func (r *report) failed(s *Scraper, err error) {
 	r.failures.Inc()
 	if s.failures == 0 && (s.seen || s.told || !errors.Is(err, errStranger)) {
 		r.log.Warn("engine tells no metrics; decisions go by what the proxy tells", "pool", s.pool.Name(), "replica", s.replica, "error", err)

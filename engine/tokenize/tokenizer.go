@@ -1,4 +1,6 @@
-package engine
+// Package tokenize has the engines turn prompts into token ids, for the policy
+// that compares exact blocks.
+package tokenize
 
 import (
 	"net"
@@ -39,8 +41,8 @@ const (
 	maxTokenBody  = 64 << 20 // bytes, of an answer
 )
 
-// NewTokenizer returns a Tokenizer that counts in set.
-func NewTokenizer(set *metrics.Set) *Tokenizer {
+// New returns a Tokenizer that counts in set.
+func New(set *metrics.Set) *Tokenizer {
 	tokenized := func(source string) *metrics.Counter {
 		return set.NewCounter(`pointsman_tokenized_total{source="` + source + `"}`)
 	}
@@ -49,7 +51,7 @@ func NewTokenizer(set *metrics.Set) *Tokenizer {
 	}
 	return &Tokenizer{
 		client: &fasthttp.Client{
-			Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, dialTimeout) },
+			Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, 2*time.Second) },
 			// Calls are short; those that wait for a connection are late anyway.
 			MaxConnsPerHost: 32, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: maxTokenBody,
 			MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,

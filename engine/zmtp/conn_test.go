@@ -1,4 +1,4 @@
-package engine
+package zmtp
 
 import (
 	"bytes"
@@ -57,12 +57,12 @@ func TestZMTPSpeaksWithALibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	peer, err := NewConn(conn, "SUB", time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer peer.conn.Close()
-	if err := peer.subscribe(); err != nil {
+	defer peer.Close()
+	if err := peer.Subscribe(); err != nil {
 		t.Fatal(err)
 	}
 	large := bytes.Repeat([]byte("x"), 300_000)
@@ -79,7 +79,7 @@ func TestZMTPSpeaksWithALibrary(t *testing.T) {
 	}()
 	defer close(sent)
 	for range 3 {
-		f, err := peer.receive()
+		f, err := peer.Receive()
 		if err != nil || len(f) != 4 || string(f[0]) != "t" || len(f[1]) != 0 || string(f[2]) != "12345678" || !bytes.Equal(f[3], large) {
 			t.Fatalf("%d frames, %v", len(f), err)
 		}
@@ -94,11 +94,11 @@ func TestZMTPAnswersPings(t *testing.T) {
 		n, _ := io.ReadFull(c, in)
 		pong <- in[:n]
 	})
-	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	peer, err := NewConn(conn, "SUB", time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := peer.receive()
+	f, err := peer.Receive()
 	if err != nil || len(f) != 1 || string(f[0]) != "hi" {
 		t.Fatalf("%q %v", f, err)
 	}
@@ -117,11 +117,11 @@ func TestZMTPGivesUpADeafPeer(t *testing.T) {
 			io.ReadFull(theirs, make([]byte, 64+27))
 			theirs.Write(append(greeting(), "\x04\x09\x04PING\x00\x64ab"...))
 		}()
-		peer, err := newZMTPPeer(ours, "SUB", time.Second)
+		peer, err := NewConn(ours, "SUB", time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f, err := peer.receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if f, err := peer.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%q %v", f, err)
 		}
 	})
@@ -137,16 +137,16 @@ func TestZMTPRefuses(t *testing.T) {
 		"a greeting alone": greeting()[:64],
 	} {
 		conn := serve(t, func(c net.Conn) { c.Write(sends); time.Sleep(100 * time.Millisecond) })
-		if _, err := newZMTPPeer(conn, "SUB", 50*time.Millisecond); err == nil {
+		if _, err := NewConn(conn, "SUB", 50*time.Millisecond); err == nil {
 			t.Errorf("%s was taken for a peer", what)
 		}
 	}
 	conn := serve(t, func(c net.Conn) { c.Write(append(greeting(), "\x02\xff\xff\xff\xff\xff\xff\xff\xff"...)) })
-	peer, err := newZMTPPeer(conn, "SUB", time.Second)
+	peer, err := NewConn(conn, "SUB", time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := peer.receive(); !errors.Is(err, errZMTPLarge) {
+	if _, err := peer.Receive(); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a message without end: %v", err)
 	}
 }
@@ -169,19 +169,19 @@ func FuzzZMTP(f *testing.F) {
 	f.Add([]byte("\x04\x09\x04PING\x00\x64ab\x00\x02hi"))
 	f.Add(bytes.Repeat([]byte{1, 0}, 40))
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		peer, err := newZMTPPeer(&scripted{in: io.MultiReader(bytes.NewReader(greeting()), bytes.NewReader(sent))}, "SUB", time.Second)
+		peer, err := NewConn(&scripted{in: io.MultiReader(bytes.NewReader(greeting()), bytes.NewReader(sent))}, "SUB", time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range len(sent) + 1 {
-			frames, err := peer.receive()
+			frames, err := peer.Receive()
 			if err != nil {
 				if cap(peer.buf) > 64<<10+8*len(sent) {
 					t.Fatal(fmt.Sprint(cap(peer.buf), " bytes for ", len(sent)))
 				}
 				return
 			}
-			if len(frames) == 0 || len(frames) > zmtpMaxFrames {
+			if len(frames) == 0 || len(frames) > maxFrames {
 				t.Fatalf("%d frames", len(frames))
 			}
 		}

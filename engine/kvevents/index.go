@@ -1,4 +1,7 @@
-package engine
+// Package kvevents follows the KV-cache events that engines publish over ZeroMQ,
+// and keeps for each replica the table of the blocks that these prove to be
+// cached.
+package kvevents
 
 import (
 	"context"
@@ -7,24 +10,23 @@ import (
 	"pointsman/decider"
 )
 
-// blockImage gathers what the ranks of one replica say of their KV caches and
+// Index gathers what the ranks of one replica say of their KV caches and
 // tells the pool. It is safe for concurrent use.
-type blockImage struct {
+type Index struct {
 	pool        *decider.Pool
 	replica     string
 	blockTokens int
-	stop        context.CancelFunc // ends its followers
 
 	mu       sync.Mutex
 	follower uint64           // 0 = the pool is not told
 	ranks    []*blockRank     // those that are followed
 	count    map[uint64]int32 // of ranks that have a block; nil with only one
 	changes  []decider.BlockChange
-	view     BlockStatus
+	view     Status
 }
 
-// BlockStatus is what is known of the KV-cache events of one replica.
-type BlockStatus struct {
+// Status is what is known of the KV-cache events of one replica.
+type Status struct {
 	Online  int    `json:"online"`  // ranks that are connected
 	Blocks  int    `json:"blocks"`  // in the caches of all ranks
 	Batches uint64 `json:"batches"` // taken in
@@ -34,8 +36,22 @@ type BlockStatus struct {
 	Strange uint64 `json:"strange"` // blocks of another size than the policy's, or with numbered adapters
 }
 
+// NewIndex returns an index of a replica of pool, whose policy looks at blocks of
+// so many tokens.
+func NewIndex(pool *decider.Pool, replica string, blockTokens int) *Index {
+	return &Index{pool: pool, replica: replica, blockTokens: blockTokens}
+}
+
+// Follow follows one more rank of the replica until ctx ends: it subscribes at
+// the address events, and asks for what it has missed at the address replay ("" =
+// nowhere). log is called with what goes wrong.
+func (m *Index) Follow(ctx context.Context, events, replay string, log func(msg string, err error)) {
+	f := &blockFollower{rank: m.newRank(), events: events, replay: replay, log: log}
+	f.run(ctx)
+}
+
 // newRank adds a rank whose cache is not known yet.
-func (m *blockImage) newRank() *blockRank {
+func (m *Index) newRank() *blockRank {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &blockRank{of: m, accounts: [2]account{{exact: true}}}
@@ -48,7 +64,7 @@ func (m *blockImage) newRank() *blockRank {
 }
 
 // forget drops a rank and what it had.
-func (m *blockImage) forget(r *blockRank) {
+func (m *Index) forget(r *blockRank) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.void()
@@ -62,14 +78,14 @@ func (m *blockImage) forget(r *blockRank) {
 }
 
 // online notes that one more rank is connected, or one less.
-func (m *blockImage) online(more int) {
+func (m *Index) online(more int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.view.Online += more
 }
 
 // begin tells the pool to go by what it is told from now on.
-func (m *blockImage) begin() {
+func (m *Index) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.follower == 0 {
@@ -78,7 +94,7 @@ func (m *blockImage) begin() {
 }
 
 // end tells the pool to predict again, unless some rank is connected.
-func (m *blockImage) end() {
+func (m *Index) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.follower != 0 && m.view.Online == 0 {
@@ -88,7 +104,7 @@ func (m *blockImage) end() {
 }
 
 // restart tells the pool everything. The caller holds the lock.
-func (m *blockImage) restart() {
+func (m *Index) restart() {
 	m.follower = m.pool.Engine(m.replica).FollowBlocks()
 	m.changes = m.changes[:0]
 	for _, r := range m.ranks {
@@ -101,7 +117,7 @@ func (m *blockImage) restart() {
 }
 
 // tell tells the pool the changes gathered. The caller holds the lock.
-func (m *blockImage) tell() {
+func (m *Index) tell() {
 	if m.follower == 0 || len(m.changes) == 0 {
 		m.changes = m.changes[:0]
 		return
@@ -112,8 +128,8 @@ func (m *blockImage) tell() {
 	m.changes = m.changes[:0]
 }
 
-// status returns what is known.
-func (m *blockImage) status() BlockStatus {
+// Status returns what is known.
+func (m *Index) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.view

@@ -1,9 +1,10 @@
-package engine
+package tokenize
 
 import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,10 +12,30 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"go.uber.org/goleak"
 
 	"pointsman/decider"
 	"pointsman/sim/fakevllm"
 )
+
+func TestMain(m *testing.M) {
+	// fasthttp's caches live as long as the process.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"))
+}
+
+// until polls a condition.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("in vain: " + what)
+}
 
 // bench is a pool of the policy kv_aware over one engine, and what counts the
 // calls of its /tokenize.
@@ -55,7 +76,7 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy,
 		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
 	}}})
-	b.tokenizer = NewTokenizer(metrics.NewSet())
+	b.tokenizer = New(metrics.NewSet())
 	t.Cleanup(func() {
 		b.idle()
 		b.tokenizer.client.CloseIdleConnections()
@@ -129,37 +150,6 @@ func TestAConversationIsTokenizedOnce(t *testing.T) {
 	}
 }
 
-// The keys of a prompt are those of the blocks that the engine says it has.
-func TestTokensAreThoseOfTheEvents(t *testing.T) {
-	b := newBench(t, nil)
-	for _, c := range []struct{ path, body string }{
-		{chat, talk("alpha", "beta", "gamma")},
-		{"/v1/completions", `{"model":"fake","prompt":"` + strings.Repeat("plain words ", 50) + `"}`},
-		{chat, `{"tools":[{"type":"function","function":{"name":"f"}}],"cache_salt":"tenant","model":"sql","messages":[{"role":"user","content":"` + strings.Repeat("é ", 90) + `"}]}`},
-	} {
-		r, _, ok := b.prepare(c.path, c.body, 0)
-		if !ok || len(r.Blocks) < 5 {
-			t.Fatalf("%s: %d blocks", c.body, len(r.Blocks))
-		}
-		m := &blockImage{pool: r.Pool, replica: "r0", blockTokens: 16}
-		rank := m.newRank()
-		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
-		for i, p := range b.engine.Batches() {
-			if err := rank.take(uint64(i), p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		have := map[uint64]bool{}
-		rank.table.keys(func(k uint64) { have[k] = true })
-		for i, k := range r.Blocks {
-			if !have[k] {
-				t.Errorf("%.60s: block %d of %d is none of the %d that the engine published", c.body, i, len(r.Blocks), len(have))
-				break
-			}
-		}
-	}
-}
-
 func TestABurstOfOnePromptIsOneCall(t *testing.T) {
 	b := newBench(t, nil)
 	b.before = func() { time.Sleep(20 * time.Millisecond) }
@@ -216,7 +206,7 @@ func TestWithoutTokens(t *testing.T) {
 				t.Errorf("%s counted %d times", what, n)
 			}
 		}
-		post(t, "http://"+b.decider.Pools()[0].Members()[0].Address+"/fake/fail", `{"path":"/tokenize","status":500}`)
+		b.engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/fake/fail", strings.NewReader(`{"path":"/tokenize","status":500}`)))
 		_, d, ok := b.prepare(chat, talk("failing"), 0)
 		if ok == reject || reject && d.Status != 503 || k.failed.Get() != 1 {
 			t.Errorf("an engine that fails: %v %+v", ok, d)

@@ -1,0 +1,300 @@
+package kvevents
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"go.uber.org/goleak"
+
+	"pointsman/decider"
+	"pointsman/engine/tokenize"
+	"pointsman/sim/fakevllm"
+)
+
+func TestMain(m *testing.M) {
+	// fasthttp's caches live as long as the process.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"))
+}
+
+// greeting is what a publisher sends at first.
+const greeting = "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00NULL" + zeros48 + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+
+const zeros48 = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
+// newPool returns a pool of one replica.
+func newPool(policy decider.Policy) *decider.Pool {
+	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
+	return d.Pool("llama")
+}
+
+// until polls a condition.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("in vain: " + what)
+}
+
+func post(t testing.TB, url, body string) string {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v\n%s", url, resp.Status, err, b)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return string(b)
+}
+
+// freePorts returns n ports on loopback that nobody listens on.
+func freePorts(t testing.TB, n int) (ports []int) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // all at once, so that no port comes twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// Connections that say nothing are bounded, and a new one is taken in when one
+// of them ends.
+func TestPublishersAreBounded(t *testing.T) {
+	most := maxPublishers
+	defer func() { maxPublishers = most }() // after the listener has ended
+	maxPublishers = 2
+	bind := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	l := Listener{Address: bind, Log: func(string, ...any) {}, Find: func(string) (*Index, string) { return nil, "" }}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { l.Run(ctx); close(done) }()
+	defer func() { stop(); <-done }()
+	taken := func() net.Conn { // nil when it is closed at once
+		c, err := net.Dial("tcp", bind)
+		if err != nil {
+			return nil
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write([]byte(greeting))
+		if _, err := io.ReadFull(c, make([]byte, 64+27)); err != nil {
+			c.Close()
+			return nil
+		}
+		return c
+	}
+	var first net.Conn
+	until(t, "the listener", func() bool { first = taken(); return first != nil })
+	second := taken()
+	if second == nil {
+		t.Fatal("a second connection is not taken in")
+	}
+	defer second.Close()
+	if c := taken(); c != nil {
+		t.Error("a third connection is taken in")
+		c.Close()
+	}
+	first.Close()
+	until(t, "a place", func() bool {
+		c := taken()
+		if c != nil {
+			c.Close()
+		}
+		return c != nil
+	})
+}
+
+// Over real sockets and in real time: batches and replays are lost, the engine
+// starts anew, and what is believed is never more than what is there, and all
+// of it once a replay has come through.
+func TestFollowsBlocksThroughLosses(t *testing.T) {
+	ports := freePorts(t, 3)
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	var batches, replays atomic.Int32 // one of so many is lost; 0 = none
+	lost := func(of *atomic.Int32) bool {
+		n := of.Load()
+		return n > 0 && rand.Int32N(n) == 0
+	}
+	start := func() (*fakevllm.Server, func()) {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := fakevllm.New(fakevllm.Options{
+			Name: "r0", CacheTokens: 4096, Speed: 40,
+			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
+			LoseBatch:  func(uint64) bool { return lost(&batches) },
+			LoseReplay: func() bool { return lost(&replays) },
+		})
+		if err := s.Publish(); err != nil {
+			t.Fatal(err)
+		}
+		server := s.HTTPServer()
+		go server.Serve(l)
+		stop := sync.OnceFunc(func() { server.Close(); s.Close() })
+		t.Cleanup(stop)
+		return s, stop
+	}
+	asked := 0
+	ask := func(n int) {
+		var all sync.WaitGroup
+		for range n {
+			asked++
+			words := strings.Repeat(fmt.Sprint("word", asked%17, " "), 60) + strings.Repeat(fmt.Sprint("and", asked, " "), 20)
+			all.Go(func() {
+				post(t, "http://"+address+"/v1/completions", `{"model":"fake","max_tokens":20,"prompt":"`+words+`"}`)
+			})
+			if asked%3 == 0 {
+				all.Wait()
+			}
+		}
+		all.Wait()
+	}
+	engine, stop := start()
+	pool := newPool(kvAware(16))
+	image := NewIndex(pool, "r0", 16)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		image.Follow(ctx, fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2]), func(string, error) {})
+	}()
+	defer func() { cancel(); <-done }()
+	until(t, "the engine to be followed", func() bool { return image.Status().Online == 1 })
+	keys := func(r *blockRank) map[uint64]bool {
+		r.of.mu.Lock()
+		defer r.of.mu.Unlock()
+		out := map[uint64]bool{}
+		r.table.keys(func(key uint64) { out[key] = true })
+		return out
+	}
+	rank := image.ranks[0]
+	there := func() map[uint64]bool { // by all that the engine has published
+		r := NewIndex(pool, "r0", 16).newRank()
+		for i, p := range engine.Batches() {
+			if err := r.take(uint64(i), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := engine.Stats().StoredBlocks; r.table.known != n {
+			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.known, n)
+		}
+		return keys(r)
+	}
+	same := func(what string) {
+		t.Helper()
+		ask(1) // tells whether the last batches were lost
+		until(t, what, func() bool { return maps.Equal(keys(rank), there()) })
+	}
+	same("the first blocks")
+	for range 3 {
+		batches.Store(5)
+		replays.Store(2)
+		ask(30)
+		batches.Store(0)
+		replays.Store(0)
+		same("the blocks after losses")
+		batches.Store(5)
+		replays.Store(1)
+		ask(20)
+		batches.Store(0)
+		ask(1)
+		until(t, "the last batch", func() bool { // what there is but for what was lost
+			known, all := keys(rank), there()
+			for key := range known {
+				if !all[key] {
+					return false
+				}
+			}
+			return len(known) > 0
+		})
+		stop()
+		until(t, "the connection to break", func() bool { return image.Status().Online == 0 })
+		engine, stop = start()
+		until(t, "the new engine to be followed", func() bool { return image.Status().Online == 1 })
+		ask(5)
+		replays.Store(0)
+		same("the blocks of the new engine")
+	}
+	if s := image.Status(); s.Gaps == 0 || s.Rebuilt == 0 {
+		t.Errorf("nothing was lost: %+v", s)
+	}
+}
+
+// The keys of a prompt are those of the blocks that the engine says it has.
+func TestTokensAreThoseOfTheEvents(t *testing.T) {
+	engine := fakevllm.New(fakevllm.Options{LoRA: []string{"sql"}, Events: "not opened"})
+	defer engine.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := engine.HTTPServer()
+	go server.Serve(l)
+	defer server.Close()
+	o := decider.TokenDefaults
+	o.Timeout = time.Second
+	policy, err := decider.NewKVAware(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy,
+		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
+	}}})
+	tokenizer := tokenize.New(metrics.NewSet())
+	for _, c := range []struct{ path, body string }{
+		{"/v1/chat/completions", `{"model":"fake","messages":[` + strings.Repeat(`{"role":"user","content":"alpha beta gamma"},{"role":"assistant","content":"delta"},`, 30) + `{"role":"user","content":"end"}]}`},
+		{"/v1/completions", `{"model":"fake","prompt":"` + strings.Repeat("plain words ", 50) + `"}`},
+		{"/v1/chat/completions", `{"tools":[{"type":"function","function":{"name":"f"}}],"cache_salt":"tenant","model":"sql","messages":[{"role":"user","content":"` + strings.Repeat("é ", 90) + `"}]}`},
+	} {
+		var out decider.Decision
+		var r decider.Request
+		if !d.Read(&r, decider.Input{Path: []byte(c.path), Body: []byte(c.body)}, &out) {
+			t.Fatalf("%s: %+v", c.body, out)
+		}
+		if !tokenizer.Prepare(&r, []byte(c.body), &out) || len(r.Blocks) < 5 {
+			t.Fatalf("%s: %d blocks", c.body, len(r.Blocks))
+		}
+		m := NewIndex(r.Pool, "r0", 16)
+		rank := m.newRank()
+		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
+		for i, p := range engine.Batches() {
+			if err := rank.take(uint64(i), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have := map[uint64]bool{}
+		rank.table.keys(func(k uint64) { have[k] = true })
+		for i, k := range r.Blocks {
+			if !have[k] {
+				t.Errorf("%.60s: block %d of %d is none of the %d that the engine published", c.body, i, len(r.Blocks), len(have))
+				break
+			}
+		}
+	}
+}
