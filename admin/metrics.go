@@ -8,6 +8,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/decider/queue"
 )
 
 // writeDecider writes what the decider counts. Its labels are the names of
@@ -106,17 +107,17 @@ func writeAdmission(w io.Writer, pool string, a *decider.AdmissionStatus) {
 				metrics.WriteCounterUint64(w, "pointsman_"+name+"{"+labels+"}", v)
 			}
 			count("held_total", c.Held)
-			count("admitted_total", c.Bound)
+			count("admitted_total", c.Admitted)
 			count("spilled_total", c.Spilled)
 			count("client_gone_while_held_total", c.Gone)
-			for why, n := range c.Shed {
+			for why, n := range c.Refused {
 				metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_shed_total{%s,reason=%q}", labels, why), n)
 			}
 			sum := uint64(0)
 			for i, n := range c.Waits {
 				sum += n
 				le := "+Inf"
-				if bounds := decider.WaitBounds(); i < len(bounds) {
+				if bounds := queue.WaitBounds(); i < len(bounds) {
 					le = fmt.Sprint(bounds[i])
 				}
 				metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_wait_seconds_bucket{%s,le=%q}", labels, le), sum)

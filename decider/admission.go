@@ -1,11 +1,12 @@
 package decider
 
 import (
-	"bytes"
-	"strconv"
-	"strings"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"pointsman/decider/queue"
 	"pointsman/session"
 )
 
@@ -13,285 +14,246 @@ import (
 // all of them can go at once, and which are refused. A pool without one sends
 // each request at once.
 type Admission struct {
-	// Hold keeps requests in the pool until a replica has room, and binds them
-	// to one only then. Otherwise they wait in the proxy's queues, by
+	// Hold keeps requests in the pool until a replica has capacity, and assigns
+	// them only then. Otherwise they wait in the proxy's queues, by
 	// Decision.Class and Decision.Offset.
 	Hold bool
-	// FIFO lets a replica that has room take whichever request is first in
-	// line. Otherwise a request waits for the replica that the policy would
-	// choose for it, unless an idle one gains much by taking it.
+	// FIFO gives a replica with capacity whichever request is first in line.
+	// Otherwise a request waits for the replica that the policy would choose for
+	// it, unless an idle one gains much by taking it.
 	FIFO bool
-	// Await keeps requests, with Hold, also while the pool has no replica that
-	// is open: one may come. Otherwise such requests are decided at once.
-	Await bool
+	// HoldWithoutReplica keeps requests, with Hold, also while no replica of the
+	// pool takes requests: one may come. Otherwise such requests are decided at
+	// once.
+	HoldWithoutReplica bool
 	// Bands are the classes of requests, the most urgent first; at least one.
 	// The last takes what fits no other.
-	Bands []Band
-
-	BandHeader     session.Headers // names a band, before all other rules
-	DeadlineHeader session.Headers // of the first token; see parseDeadline
-	Tenants        []TenantSource  // what tells tenants apart, the first that is there; none = all are one
-	TenantWeights  map[string]int  // shares of tenants that do not have 1; they are counted by name
-
-	// FeedbackDelay is how late the pool hears of first tokens, until
-	// Pool.Delayed has told better.
+	Bands []queue.Band
+	// TenantWeights are the shares of tenants that do not have 1; these tenants
+	// are counted by name.
+	TenantWeights map[string]int
+	// FeedbackDelay is how late the feed reports first tokens, until
+	// Pool.Delayed has measured it.
 	FeedbackDelay time.Duration
-	// Epoch is when the pool's clock was 0. Without it deadlines by the
-	// calendar are not understood.
-	Epoch time.Time
+
+	Classes Classes
 }
 
-// Band is a class of requests.
-type Band struct {
-	Name string
-	// Weight is the band's share of the work among those that have one. Bands
-	// without come first, strictly in their order.
-	Weight int
-	Order  Order
-
-	TTL         time.Duration // the longest that a request waits; 0 = DefaultTTL
-	Deadline    time.Duration // of the first token, for requests that tell none; 0 = none
-	MaxRequests int           // that may wait; 0 = DefaultMaxWaiting
-	MaxBytes    int           // of their bodies; 0 = no limit
-	Spill       string        // pool that takes what the limits refuse; "" = 429
-
-	// A request belongs to the band when each of these that is set fits.
-	Models     []string
-	Paths      []string // prefixes
-	Tenants    []string
-	Priority   int // the body's priority is at most this
-	ByPriority bool
-}
-
-// Defaults of a Band.
-const (
-	DefaultTTL        = 30 * time.Second
-	DefaultMaxWaiting = 1000
-)
-
-// Order is the order of a tenant's requests within a band.
-type Order uint8
-
-// The orders.
-const (
-	Arrival       Order = iota // first come, first served
-	ByDeadline                 // earliest deadline first, those without one last
-	LeastWorkLeft              // shortest predicted work first, less what it has waited
-	orders
-)
-
-var orderNames = [orders]string{"arrival", "deadline", "work"}
-
-// OrderNames are the names of the orders, by their values.
-func OrderNames() []string { return orderNames[:] }
-
-// TenantSource is one way to tell tenants apart: the body's user, an API key,
-// the session, or a header.
-type TenantSource struct {
-	kind    tenantKind
-	headers session.Headers
-}
-
-type tenantKind uint8
-
-const (
-	tenantHeader tenantKind = iota
-	tenantUser
-	tenantKey
-	tenantSession
-)
-
-// NewTenantSource takes "user", "api_key", "session" or the name of a header.
-func NewTenantSource(name string) TenantSource {
-	switch name {
-	case "user":
-		return TenantSource{kind: tenantUser}
-	case "api_key":
-		return TenantSource{kind: tenantKey, headers: session.NewHeaders([]string{"authorization", "x-api-key"})}
-	case "session":
-		return TenantSource{kind: tenantSession}
-	}
-	return TenantSource{headers: session.NewHeaders([]string{name})}
-}
-
-// admission is an Admission made ready. It is immutable.
-type admission struct {
+// settings is an Admission with its defaults applied. It is immutable.
+type settings struct {
 	Admission
-	tenants []map[uint64]bool // by band: Band.Tenants, hashed
-	classes map[uint64]int    // of tenants: a place in names
-	names   []string          // of the classes; the first is of all that have no weight
-	weights []float64
+	*queue.Settings
+	*classifier
 }
 
-// otherTenants is the class of tenants without a weight of their own.
-const otherTenants = "other"
-
-func newAdmission(c Admission) *admission {
-	a := &admission{Admission: c, classes: map[uint64]int{}, names: []string{otherTenants}, weights: []float64{1}}
-	a.Bands = append([]Band{}, c.Bands...)
-	for i := range a.Bands {
-		b := &a.Bands[i]
-		if b.TTL == 0 {
-			b.TTL = DefaultTTL
-		}
-		if b.MaxRequests == 0 {
-			b.MaxRequests = DefaultMaxWaiting
-		}
-		set := map[uint64]bool{}
-		for _, t := range b.Tenants {
-			set[session.Key([]byte(t))] = true
-		}
-		a.tenants = append(a.tenants, set)
+func newSettings(a Admission) *settings {
+	c := queue.Config{Bands: a.Bands}
+	for _, name := range slices.Sorted(maps.Keys(a.TenantWeights)) {
+		c.Shares = append(c.Shares, queue.Share{Name: name, Tenant: session.Key([]byte(name)), Weight: a.TenantWeights[name]})
 	}
-	for _, name := range sortedKeys(c.TenantWeights) {
-		a.classes[session.Key([]byte(name))] = len(a.names)
-		a.names = append(a.names, name)
-		a.weights = append(a.weights, float64(max(c.TenantWeights[name], 1)))
-	}
-	return a
+	return &settings{a, queue.NewSettings(c), newClassifier(a.Classes)}
 }
 
-// LongestWait is the longest that a request is held. It is 0 without Hold.
-func (a *Admission) LongestWait() (most time.Duration) {
-	if !a.Hold {
-		return 0
-	}
-	for _, b := range a.Bands {
-		ttl := b.TTL
-		if ttl == 0 {
-			ttl = DefaultTTL
-		}
-		most = max(most, ttl)
-	}
-	return most
+// admission is the part of a pool that decides when its requests go to its
+// replicas. It lives under the pool's lock, but for current.
+type admission struct {
+	pool    *Pool
+	current atomic.Pointer[settings] // settings again, for readers without the lock
+
+	*settings              // nil = none: each request is decided at once
+	queue     *holding     // what waits here
+	proxy     *queue.Proxy // what was sent to the proxy's queues
+	counts    *queue.Counters
+	spillTo   []*Pool       // by band, the pool that takes requests beyond the limits
+	draining  bool          // nothing waits any more: the process is about to end
+	capacity  capacity      // of the replicas
+	mask      mask          // the replicas that may be chosen now
+	departure rateEstimator // work that left the queue while more waited
+	departed  time.Duration // when some last did
 }
 
-// classify finds the band, the tenant and the deadline of r.
-func (a *admission) classify(r *Request, in *Input, now time.Duration) {
-	r.Bytes = max(in.BodySize, len(in.Body))
-	r.Tenant = a.tenant(r, in.Headers)
-	r.Band = a.band(r, in)
-	r.Deadline = 0
-	if v, ok := a.DeadlineHeader.Find(in.Headers); ok {
-		r.Deadline = parseDeadline(v, now, a.Epoch)
+// holding is the queue of a pool.
+type holding = queue.Queue[held]
+
+// held is a request that waits.
+type held struct {
+	request  *Request
+	decision *Decision
+	waiter   Waiter // nil until Submit has returned
+}
+
+// on reports whether the pool has an admission.
+func (a *admission) on() bool { return a.settings != nil }
+
+// holds reports whether requests wait here, not in the proxy.
+func (a *admission) holds() bool { return a.on() && a.Hold }
+
+// queuesInProxy reports whether requests beyond the replicas' limits wait at the
+// proxy's servers, so that such a replica may be chosen all the same.
+func (a *admission) queuesInProxy() bool { return a.on() && !a.Hold }
+
+// configure makes c the pool's admission; nil means none. Requests that wait
+// keep waiting in the band of the same name.
+func (a *admission) configure(c *Admission, now time.Duration) {
+	p, before, old := a.pool, a.settings, a.queue
+	a.settings, a.queue, a.proxy = nil, nil, nil
+	if c != nil && len(c.Bands) > 0 {
+		a.settings = newSettings(*c)
+		a.queue, a.proxy = queue.New[held](a.Settings), queue.NewProxy(a.Settings)
 	}
-	if b := &a.Bands[r.Band]; r.Deadline == 0 && b.Deadline > 0 {
-		r.Deadline = now + b.Deadline
+	a.current.Store(a.settings)
+	p.refresh()
+	if before == nil {
+		a.counts, a.departure = nil, rateEstimator{}
+	}
+	if a.on() {
+		a.counts = queue.NewCounters(a.Settings, a.counts)
+	}
+	if before == nil {
+		return
+	}
+	for id := range p.reservations.byID {
+		v := p.reservations.find(id)
+		if !a.on() {
+			v.request.Band = 0
+			continue
+		}
+		v.request.Band = a.Index(before.Band(v.request.Band).Name)
+		a.sent(v, 1)
+	}
+	if !a.holds() {
+		for it := old.First(); it != nil; it = old.First() {
+			old.Remove(it)
+			p.decide(it.Value.request, it.Value.decision, now)
+			it.Value.waiter.Bound()
+		}
+	} else if old.Len() > 0 {
+		a.departed = now
+		a.queue.Adopt(old, p.poolSpeed(), func(it *queue.Item[held]) { it.Value.request.Band = it.Band })
+	}
+	a.dispatch(now)
+}
+
+// setSpills notes the pools that take requests beyond the limits.
+func (p *Pool) setSpills(byName map[string]*Pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := &p.admission
+	a.spillTo = nil
+	if !a.on() {
+		return
+	}
+	for i := range a.Len() {
+		a.spillTo = append(a.spillTo, byName[a.Band(i).Spill])
 	}
 }
 
-// tenant is the hash of who sends r, 0 when nothing tells.
-func (a *admission) tenant(r *Request, headers []byte) uint64 {
-	for _, s := range a.Tenants {
-		var id []byte
-		switch s.kind {
-		case tenantUser:
-			id = r.body.User
-		case tenantSession:
-			if r.HasSession {
-				return r.Session
-			}
-		default:
-			id, _ = s.headers.Find(headers)
-			if len(id) > 7 && s.kind == tenantKey && bytes.EqualFold(id[:7], bearer) {
-				id = bytes.TrimLeft(id[7:], " ")
-			}
-		}
-		if len(id) > 0 {
-			return session.Key(id)
-		}
+// sent notes that n more requests of the reservation's band are in flight.
+func (a *admission) sent(v *reservation, n int) {
+	if a.on() {
+		a.proxy.Sent(v.request.Band, n)
 	}
-	return 0
 }
 
-var bearer = []byte("Bearer ")
-
-// band is the place of r's band.
-func (a *admission) band(r *Request, in *Input) int {
-	if name, ok := a.BandHeader.Find(in.Headers); ok {
-		for i := range a.Bands {
-			if a.Bands[i].Name == string(name) {
-				return i
-			}
-		}
+// started notes the first byte of a reservation's answer.
+func (a *admission) started(v *reservation) {
+	if a.on() {
+		a.proxy.Served(v.request.Band, v.start)
 	}
-	for i := range a.Bands {
-		if a.fits(i, r, in) {
-			return i
-		}
-	}
-	return len(a.Bands) - 1
 }
 
-func (a *admission) fits(i int, r *Request, in *Input) bool {
-	b := &a.Bands[i]
-	if b.ByPriority && r.Priority > b.Priority || len(a.tenants[i]) > 0 && !a.tenants[i][r.Tenant] {
+// ended notes the end of a reservation.
+func (a *admission) ended(v *reservation, now time.Duration) {
+	if a.on() {
+		a.proxy.Sent(v.request.Band, -1)
+		a.proxy.Ended(now)
+	}
+}
+
+// count is the count of r's band and tenant.
+func (a *admission) count(r *Request) *queue.Count { return a.counts.Of(r.Band, r.Tenant) }
+
+// find is the item of a request that is held, or nil.
+func (a *admission) find(id ID) *queue.Item[held] {
+	if !a.on() {
+		return nil
+	}
+	return a.queue.Find(id)
+}
+
+// isHeld reports whether a request of that id is held.
+func (a *admission) isHeld(id ID) bool { return a.find(id) != nil }
+
+// forget drops the request of that id, if it is held: its client has left, or
+// the proxy has gone on without a decision. It reports whether it was held.
+func (a *admission) forget(id ID) bool {
+	it := a.find(id)
+	if it == nil {
 		return false
 	}
-	if len(b.Models) > 0 {
-		found := false
-		for _, m := range b.Models {
-			found = found || m == r.Model
-		}
-		if !found {
-			return false
-		}
+	a.counts.Of(it.Band, it.Tenant).Gone++
+	a.abandon(it, "client_gone")
+	return true
+}
+
+// abandon drops an item that nobody waits for any more.
+func (a *admission) abandon(it *queue.Item[held], why string) {
+	a.queue.Remove(it)
+	it.Value.decision.Why = why
+	a.answer(it)
+}
+
+// answer lets the waiter of an item go on. The item was removed.
+func (a *admission) answer(it *queue.Item[held]) {
+	w := it.Value.waiter
+	a.queue.Recycle(it)
+	if w != nil {
+		w.Bound()
 	}
-	if len(b.Paths) == 0 {
-		return true
+}
+
+// drain decides all that waits, and what comes later, at once.
+func (a *admission) drain(now time.Duration) {
+	a.draining = true
+	if !a.on() {
+		return
 	}
-	for _, prefix := range b.Paths {
-		if len(in.Path) >= len(prefix) && string(in.Path[:len(prefix)]) == prefix {
+	for it := a.queue.First(); it != nil; it = a.queue.First() {
+		a.queue.Remove(it)
+		a.pool.decide(it.Value.request, it.Value.decision, now)
+		a.answer(it)
+	}
+}
+
+// Drain ends all waiting, for a process that is about to end: every request
+// that is held, and each that comes, is decided at once.
+func (d *Decider) Drain() {
+	for _, p := range d.Pools() {
+		p.mu.Lock()
+		p.admission.drain(p.clock())
+		p.mu.Unlock()
+	}
+}
+
+// HoldsRequests reports whether the admission of any pool may hold requests, so
+// that Dispatch is to be called.
+func (d *Decider) HoldsRequests() bool {
+	for _, p := range d.Pools() {
+		if s := p.admission.current.Load(); s != nil && s.Hold {
 			return true
 		}
 	}
 	return false
 }
 
-// bandNamed is the place of the band of that name, or of the last one.
-func (a *admission) bandNamed(name string) int {
-	for i := range a.Bands {
-		if a.Bands[i].Name == name {
-			return i
+// Dispatch assigns and refuses held requests by the clock, which no event does.
+// The owner of a decider that HoldsRequests calls it every 20 ms or so.
+func (d *Decider) Dispatch() {
+	for _, p := range d.Pools() {
+		if s := p.admission.current.Load(); s != nil && s.Hold {
+			p.mu.Lock()
+			p.admission.dispatch(p.clock())
+			p.mu.Unlock()
 		}
 	}
-	return len(a.Bands) - 1
-}
-
-// class is the place of a tenant's class in names.
-func (a *admission) class(tenant uint64) int { return a.classes[tenant] }
-
-// parseDeadline reads the value of a deadline header: a time from now in
-// seconds (2.5) or with a unit (800ms, 2m), or a time of the calendar in
-// seconds or milliseconds since 1970 or in the form of RFC 3339. What has
-// passed gives the earliest deadline, what is not understood none (0).
-func parseDeadline(v []byte, now time.Duration, epoch time.Time) time.Duration {
-	if len(v) == 0 || len(v) > 40 {
-		return 0
-	}
-	absolute := func(t time.Time) time.Duration {
-		if epoch.IsZero() {
-			return 0
-		}
-		return max(t.Sub(epoch), 1)
-	}
-	if x, err := strconv.ParseFloat(string(v), 64); err == nil {
-		switch {
-		case x != x || x > 1e14:
-			return 0
-		case x >= 1e11:
-			return absolute(time.UnixMilli(int64(x)))
-		case x >= 1e8:
-			return absolute(time.UnixMilli(int64(x * 1000)))
-		}
-		return max(now+time.Duration(max(x, 0)*float64(time.Second)), 1)
-	}
-	s := string(v)
-	if d, err := time.ParseDuration(s); err == nil {
-		return max(now+max(d, 0), 1)
-	}
-	if t, err := time.Parse(time.RFC3339, strings.ToUpper(s)); err == nil {
-		return absolute(t)
-	}
-	return 0
 }

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"pointsman/decider/queue"
 	"pointsman/session"
 )
 
@@ -46,7 +47,7 @@ func withInput(tokens int) func(*Request) { return func(r *Request) { r.Input = 
 func withAdmission(a Admission) func(*PoolConfig) {
 	a.Hold = true
 	if len(a.Bands) == 0 {
-		a.Bands = []Band{{Name: "all"}}
+		a.Bands = []queue.Band{{Name: "all"}}
 	}
 	return func(c *PoolConfig) { c.Admission, c.Limit = &a, 1 }
 }
@@ -55,51 +56,20 @@ func finish(p *Pool, c *client) {
 	p.Finished(Outcome{ID: c.r.ID, Server: []byte(c.d.Server), TTFT: time.Millisecond})
 }
 
-func TestOrderedIsASortedList(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var o ordered[int]
-		var model []entry[int]
-		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {
-			if len(model) == 0 || rapid.IntRange(0, 4).Draw(t, "op") < 2 {
-				e := entry[int]{float64(rapid.IntRange(0, 9).Draw(t, "key")), uint64(i), i}
-				o.insert(e.key, e.seq, e.value)
-				model = append(model, e)
-			} else {
-				k := rapid.IntRange(0, len(model)-1).Draw(t, "which")
-				if rapid.Bool().Draw(t, "first") {
-					k = 0
-				}
-				o.remove(model[k].key, model[k].seq)
-				o.remove(model[k].key, model[k].seq) // not there: nothing happens
-				model = slices.Delete(model, k, k+1)
-			}
-			slices.SortFunc(model, func(a, b entry[int]) int {
-				if a.key != b.key {
-					return int(a.key - b.key)
-				}
-				return int(a.seq) - int(b.seq)
-			})
-			if !slices.Equal(o.list, model) {
-				t.Fatalf("%v, want %v", o.list, model)
-			}
-		}
-	})
-}
-
 // Whatever happens, every request is answered once, none that left is bound,
 // none waits beyond its time, and none waits while a replica has room.
 func TestAdmissionAnswersEveryRequest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		orders := rapid.SliceOfN(rapid.IntRange(0, int(orders)-1), 3, 3).Draw(t, "orders")
+		orders := rapid.SliceOfN(rapid.IntRange(0, int(queue.Orders)-1), 3, 3).Draw(t, "orders")
 		a := Admission{
 			FIFO: rapid.Bool().Draw(t, "fifo"),
-			Bands: []Band{
-				{Name: "a", Order: Order(orders[0]), TTL: 20 * time.Second, MaxRequests: 5},
-				{Name: "b", Order: Order(orders[1]), TTL: 10 * time.Second, Weight: 2, MaxBytes: 500},
-				{Name: "c", Order: Order(orders[2]), TTL: 5 * time.Second, Weight: 1, Deadline: 8 * time.Second},
+			Bands: []queue.Band{
+				{Name: "a", Order: queue.Order(orders[0]), TTL: 20 * time.Second, MaxRequests: 5},
+				{Name: "b", Order: queue.Order(orders[1]), TTL: 10 * time.Second, Weight: 2, MaxBytes: 500},
+				{Name: "c", Order: queue.Order(orders[2]), TTL: 5 * time.Second, Weight: 1},
 			},
-			TenantWeights: map[string]int{"t1": 3},
-			Await:         rapid.Bool().Draw(t, "await"),
+			TenantWeights:      map[string]int{"t1": 3},
+			HoldWithoutReplica: rapid.Bool().Draw(t, "await"),
 		}
 		p, clock := newTestPool(LeastWork{}, 3, withAdmission(a))
 		reload := func(change func(*Admission)) {
@@ -167,7 +137,7 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 				case 1:
 					reload(func(a *Admission) { a.FIFO = !a.FIFO })
 				case 4:
-					reload(func(a *Admission) { a.Await = !a.Await })
+					reload(func(a *Admission) { a.HoldWithoutReplica = !a.HoldWithoutReplica })
 				case 2:
 					reload(func(a *Admission) { slices.Reverse(a.Bands) })
 				case 3:
@@ -175,31 +145,36 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 				}
 			}
 			p.mu.Lock()
-			p.freed(clock.now)
-			if len(p.queue.byID) > 0 && p.rooms(clock.now) && p.queue.FIFO {
-				for _, h := range p.queue.byID {
-					p.restrict(h.band, clock.now)
-					p.queue.masked = true
-					if p.place(h, clock.now) >= 0 {
-						t.Fatalf("a request waits while a replica has room for it")
+			p.admission.dispatch(clock.now)
+			q := p.admission.queue
+			if q.Len() > 0 && p.admission.capacity.update(&p.admission, clock.now) && p.admission.FIFO {
+				for _, c := range all {
+					it := q.Find(c.r.ID)
+					if it == nil {
+						continue
+					}
+					p.admission.restrict(it.Band, clock.now)
+					p.admission.mask.on = true
+					if p.admission.place(it.Value.request, clock.now) >= 0 {
+						t.Fatalf("a request waits while a replica has capacity for it")
 					}
 				}
-				p.queue.masked = false
+				p.admission.mask.on = false
 			}
-			if len(p.queue.byID) > 0 && len(p.open) == 0 && (!p.queue.Await || clock.now-p.statesAt > blindAfter) {
-				t.Fatal("a request waits for a replica that the pool does not wait for, or has not been told is down for long")
+			if q.Len() > 0 && len(p.open) == 0 && (!p.admission.HoldWithoutReplica || clock.now-p.statesAt > blindAfter) {
+				t.Fatal("a request waits for a replica that the pool does not wait for, or whose last report is old")
 			}
 			waiting, n := 0, 0
-			for i := range p.queue.bands {
-				n += p.queue.bands[i].n
+			for _, b := range q.Status(p.admission.counts, clock.now) {
+				n += b.Queued
 			}
-			for id, h := range p.queue.byID {
-				if h.request.ID != id || h.due <= clock.now.Seconds() {
-					t.Fatalf("%v waits until %v, it is %v", id, h.due, clock.now)
+			for _, c := range all {
+				if it := q.Find(c.r.ID); it != nil && (it.Value.request != &c.r || it.Due() <= clock.now.Seconds()) {
+					t.Fatalf("%v waits until %v, it is %v", c.r.ID, it.Due(), clock.now)
 				}
 			}
-			if n != len(p.queue.byID) || n != p.queue.due.len() {
-				t.Fatalf("%d in bands, %d by id, %d due", n, len(p.queue.byID), p.queue.due.len())
+			if n != q.Len() {
+				t.Fatalf("%d in bands, %d by id", n, q.Len())
 			}
 			p.mu.Unlock()
 			for _, c := range all {
@@ -220,7 +195,7 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 				t.Fatalf("%d clients wait, %d are held", waiting, n)
 			}
 		}
-		p.letAllGo(clock.now)
+		p.admission.drain(clock.now)
 		for _, c := range all {
 			if !c.answered() {
 				t.Fatal("not answered at the end")
@@ -245,15 +220,15 @@ func TestAdmissionOrder(t *testing.T) {
 	}
 	at := func(d time.Duration) func(*Request) { return func(r *Request) { r.Deadline = d } }
 	for name, c := range map[string]struct {
-		bands   []Band
+		bands   []queue.Band
 		changes [][]func(*Request)
 		want    []int
 	}{
-		"strict bands": {[]Band{{Name: "a"}, {Name: "b"}}, [][]func(*Request){{inBand(1)}, {inBand(1)}, {inBand(0)}, {inBand(1)}, {inBand(0)}}, []int{2, 4, 0, 1, 3}},
-		"arrival":      {[]Band{{Name: "a"}}, [][]func(*Request){{withInput(9)}, {withInput(1)}, {withInput(5)}}, []int{0, 1, 2}},
-		"deadline":     {[]Band{{Name: "a", Order: ByDeadline}}, [][]func(*Request){{}, {at(9 * time.Second)}, {at(8 * time.Second)}}, []int{2, 1, 0}},
-		"work":         {[]Band{{Name: "a", Order: LeastWorkLeft}}, [][]func(*Request){{withInput(1500)}, {withInput(100)}, {withInput(900)}}, []int{1, 2, 0}},
-		"weights": {[]Band{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}},
+		"strict bands": {[]queue.Band{{Name: "a"}, {Name: "b"}}, [][]func(*Request){{inBand(1)}, {inBand(1)}, {inBand(0)}, {inBand(1)}, {inBand(0)}}, []int{2, 4, 0, 1, 3}},
+		"arrival":      {[]queue.Band{{Name: "a"}}, [][]func(*Request){{withInput(9)}, {withInput(1)}, {withInput(5)}}, []int{0, 1, 2}},
+		"deadline":     {[]queue.Band{{Name: "a", Order: queue.ByDeadline}}, [][]func(*Request){{}, {at(9 * time.Second)}, {at(8 * time.Second)}}, []int{2, 1, 0}},
+		"work":         {[]queue.Band{{Name: "a", Order: queue.ByWork}}, [][]func(*Request){{withInput(1500)}, {withInput(100)}, {withInput(900)}}, []int{1, 2, 0}},
+		"weights": {[]queue.Band{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}},
 			[][]func(*Request){{inBand(0)}, {inBand(0)}, {inBand(0)}, {inBand(0)}, {inBand(1)}, {inBand(1)}}, []int{0, 4, 1, 2, 5, 3}},
 	} {
 		for _, fifo := range []bool{false, true} {
@@ -270,7 +245,7 @@ func TestAdmissionOrder(t *testing.T) {
 	}
 
 	// Work ages: a long prompt does not wait for ever behind short ones.
-	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []Band{{Name: "a", Order: LeastWorkLeft, TTL: time.Hour}}}))
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a", Order: queue.ByWork, TTL: time.Hour}}}))
 	running := submit(p)
 	long := submit(p, withInput(20_000))
 	for range 100 {
@@ -338,7 +313,7 @@ func TestAdmissionIsFair(t *testing.T) {
 // Limits shed at once, deadlines as soon as they cannot be met, and the answer
 // tells when to come back.
 func TestAdmissionSheds(t *testing.T) {
-	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []Band{
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{
 		{Name: "a", MaxRequests: 2, TTL: 3 * time.Second}, {Name: "b", MaxBytes: 100},
 	}}))
 	running := submit(p)
@@ -381,8 +356,8 @@ func TestAdmissionSheds(t *testing.T) {
 		}
 	}
 	s := p.Status().Admission
-	counts := s.Bands[0].Counts[otherTenants]
-	if counts.Shed["queue_full"] != 1 || counts.Shed["waited_too_long"] != 2 || counts.Shed["deadline"] != 1 || s.Bands[1].Queued != 2 || s.Bands[1].Tokens != 101_000 {
+	counts := s.Bands[0].Counts[queue.OtherTenants]
+	if counts.Refused["queue_full"] != 1 || counts.Refused["waited_too_long"] != 2 || counts.Refused["deadline"] != 1 || s.Bands[1].Queued != 2 || s.Bands[1].Tokens != 101_000 {
 		t.Errorf("status %+v", s)
 	}
 	finish(p, running)
@@ -412,7 +387,7 @@ func TestAdmissionForgetsClients(t *testing.T) {
 
 // Without replicas, or without news, nobody waits for what will not come.
 func TestAdmissionNeverFailsClosed(t *testing.T) {
-	p, clock := newTestPool(LeastWork{}, 2, withAdmission(Admission{Bands: []Band{{Name: "a", TTL: time.Hour}}}))
+	p, clock := newTestPool(LeastWork{}, 2, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: time.Hour}}}))
 	submit(p)
 	submit(p)
 	waits := submit(p)
@@ -470,7 +445,7 @@ func (panicky) Rank(*Request, *View, []int) []int { panic("no") }
 func TestAdmissionSpills(t *testing.T) {
 	clock := &testClock{}
 	d := New(clock.tell, seeds())
-	a := &Admission{Hold: true, Bands: []Band{{Name: "a", MaxRequests: 1, Spill: "other"}}}
+	a := &Admission{Hold: true, Bands: []queue.Band{{Name: "a", MaxRequests: 1, Spill: "other"}}}
 	d.Apply(Config{Pools: []PoolConfig{
 		{Name: "one", Policy: LeastWork{}, Replicas: replicas(1), Limit: 1, Admission: a},
 		{Name: "other", Policy: LeastWork{}, Replicas: replicas(1)},
@@ -540,12 +515,12 @@ func (firstAlways) Rank(_ *Request, v *View, dst []int) []int { return append(ds
 
 // An admission that changes keeps who waits; one that goes lets them go.
 func TestAdmissionReload(t *testing.T) {
-	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []Band{{Name: "a"}, {Name: "b"}}}))
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a"}, {Name: "b"}}}))
 	running := submit(p)
 	b, a := submit(p, inBand(1)), submit(p)
 	clock.now = time.Second
 	c := p.config
-	c.Admission = &Admission{Hold: true, Bands: []Band{{Name: "b"}, {Name: "a"}}}
+	c.Admission = &Admission{Hold: true, Bands: []queue.Band{{Name: "b"}, {Name: "a"}}}
 	p.configure(c)
 	finish(p, running)
 	if b.d.Server == "" || a.answered() || b.d.Wait != time.Second {
@@ -560,7 +535,7 @@ func TestAdmissionReload(t *testing.T) {
 
 // The proxy is told the order in which its queues shall be served.
 func TestAdmissionInTheProxy(t *testing.T) {
-	p, clock := newTestPool(LeastRequests{}, 2, withAdmission(Admission{Bands: []Band{{Name: "a"}, {Name: "b", MaxRequests: 3}}}), func(c *PoolConfig) {
+	p, clock := newTestPool(LeastRequests{}, 2, withAdmission(Admission{Bands: []queue.Band{{Name: "a"}, {Name: "b", MaxRequests: 3}}}), func(c *PoolConfig) {
 		c.Admission.Hold = false
 	})
 	var sent []*client
@@ -568,7 +543,7 @@ func TestAdmissionInTheProxy(t *testing.T) {
 		sent = append(sent, submit(p, inBand(1), ofTenant(1)))
 	}
 	for i, c := range sent {
-		if c.held || c.d.Server == "" || c.d.Class != classStep || !c.d.Ordered {
+		if c.held || c.d.Server == "" || c.d.Class != 10 || !c.d.Ordered {
 			t.Fatalf("request %d: %+v", i, c.d)
 		}
 		if i > 0 && c.d.Offset <= sent[i-1].d.Offset {
@@ -597,94 +572,9 @@ func TestAdmissionInTheProxy(t *testing.T) {
 	}
 }
 
-// Bands, tenants and deadlines are read from what the proxy shows.
-func TestClassify(t *testing.T) {
-	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	a := Admission{
-		BandHeader: session.NewHeaders([]string{"x-band"}), DeadlineHeader: session.NewHeaders([]string{"x-deadline"}), Epoch: epoch,
-		Tenants: []TenantSource{NewTenantSource("x-tenant"), NewTenantSource("user"), NewTenantSource("api_key"), NewTenantSource("session")},
-		Bands: []Band{
-			{Name: "urgent", Priority: -1, ByPriority: true},
-			{Name: "models", Models: []string{"m2"}, Deadline: time.Minute},
-			{Name: "paths", Paths: []string{"/v1/embeddings"}},
-			{Name: "tenants", Tenants: []string{"joe"}},
-			{Name: "rest"},
-		},
-	}
-	clock := &testClock{now: 10 * time.Second}
-	d := New(clock.tell, seeds())
-	d.Apply(Config{Session: session.NewHeaders([]string{"x-session-id"}), Pools: []PoolConfig{
-		{Name: "llama", Models: []string{"m", "m2"}, Policy: LeastWork{}, Replicas: replicas(1), Admission: &a},
-	}})
-	for _, c := range []struct {
-		path, headers, body, band, tenant string
-		deadline                          time.Duration
-	}{
-		{body: `{"model":"m"}`, band: "rest"},
-		{body: `{"model":"m","priority":-3}`, band: "urgent"},
-		{body: `{"model":"m2"}`, band: "models", deadline: 70 * time.Second},
-		{body: `{"model":"m2"}`, headers: "X-Band: rest\r\n", band: "rest"},
-		{body: `{"model":"m"}`, headers: "X-Band: none\r\n", band: "rest"},
-		{path: "/v1/embeddings?x", body: `{"model":"m"}`, band: "paths"},
-		{body: `{"model":"m","user":"joe"}`, band: "tenants", tenant: "joe"},
-		{body: `{"model":"m","user":"joe"}`, headers: "x-tenant: ann\r\n", band: "rest", tenant: "ann"},
-		{body: `{"model":"m"}`, headers: "authorization: bearer sk-1\r\nx-session-id: s\r\n", band: "rest", tenant: "sk-1"},
-		{body: `{"model":"m"}`, headers: "X-Api-Key: sk-1\r\n", band: "rest", tenant: "sk-1"},
-		{body: `{"model":"m"}`, headers: "x-session-id: s\r\n", band: "rest", tenant: "s"},
-		{body: `{"model":"m2"}`, headers: "x-deadline: 2.5\r\n", band: "models", deadline: 12500 * time.Millisecond},
-		{body: `{"model":"m"}`, headers: "x-deadline: 2026-01-02T03:05:05Z\r\n", band: "rest", deadline: time.Minute},
-	} {
-		var r Request
-		var out Decision
-		if c.path == "" {
-			c.path = "/v1/chat/completions"
-		}
-		if !d.Read(&r, Input{Path: []byte(c.path), Headers: []byte(c.headers), Body: []byte(c.body)}, &out) {
-			t.Fatal(out)
-		}
-		want := uint64(0)
-		if c.tenant != "" {
-			want = session.Key([]byte(c.tenant))
-		}
-		if got := a.Bands[r.Band].Name; got != c.band || r.Tenant != want || r.Deadline != c.deadline || r.Bytes != len(c.body) {
-			t.Errorf("%+v: band %s, tenant %x, deadline %v, %d bytes", c, got, r.Tenant, r.Deadline, r.Bytes)
-		}
-	}
-}
-
-func TestParseDeadline(t *testing.T) {
-	epoch := time.Unix(1_700_000_000, 0)
-	now := time.Minute
-	for in, want := range map[string]time.Duration{
-		"": 0, "soon": 0, "NaN": 0, "1e300": 0, "2": 62 * time.Second, "0.5": 60500 * time.Millisecond,
-		"800ms": 60800 * time.Millisecond, "2m": 3 * time.Minute, "-5": now, "-5s": now,
-		"1700000090": 90 * time.Second, "1700000090500": 90500 * time.Millisecond, "1600000000": 1,
-		"2023-11-14T22:13:30Z": 10 * time.Second, "2023-11-14t22:13:30z": 10 * time.Second,
-		"99999999999999999999999999999999999999999": 0,
-	} {
-		if got := parseDeadline([]byte(in), now, epoch); got != want {
-			t.Errorf("%q: %v, want %v", in, got, want)
-		}
-	}
-	if got := parseDeadline([]byte("1700000090"), now, time.Time{}); got != 0 {
-		t.Errorf("without an epoch: %v", got)
-	}
-}
-
-func FuzzParseDeadline(f *testing.F) {
-	for _, s := range []string{"2.5", "800ms", "1700000090", "2023-11-14T22:13:30Z", "-1h", "1e99"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, v []byte) {
-		if d := parseDeadline(v, time.Hour, time.Unix(0, 0)); d < 0 {
-			t.Errorf("%q: %v", v, d)
-		}
-	})
-}
-
 // Holding and binding allocate nothing once the queue has grown.
 func TestSubmitDoesNotAllocate(t *testing.T) {
-	p, clock := newTestPool(LeastWork{}, 4, withAdmission(Admission{Bands: []Band{{Name: "a", Order: LeastWorkLeft}, {Name: "b"}}}))
+	p, clock := newTestPool(LeastWork{}, 4, withAdmission(Admission{Bands: []queue.Band{{Name: "a", Order: queue.ByWork}, {Name: "b"}}}))
 	ring := make([]client, 64)
 	k := 0
 	step := func() {
@@ -713,7 +603,7 @@ func TestSubmitDoesNotAllocate(t *testing.T) {
 func BenchmarkSubmit(b *testing.B) {
 	for _, waiting := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			p, _ := newTestPool(LeastWork{}, 8, withAdmission(Admission{Bands: []Band{{Name: "a", TTL: time.Hour, MaxRequests: 1 << 20, Order: LeastWorkLeft}}}))
+			p, _ := newTestPool(LeastWork{}, 8, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: time.Hour, MaxRequests: 1 << 20, Order: queue.ByWork}}}))
 			list := make([]*client, 0, waiting+b.N+8)
 			for range waiting + 8 {
 				list = append(list, submit(p, withInput(100+len(list)%5000)))

@@ -57,7 +57,7 @@ func (p *Pool) Autoscale() Autoscale {
 		a.QueueTokens += r.prefill.uncached
 		a.KVUsage += p.view.KVUsage(i)
 	}
-	if s := p.admissionStatus(now); s != nil {
+	if s := p.admission.status(now); s != nil {
 		for _, b := range s.Bands {
 			a.QueueRequests += b.Queued
 			a.QueueTokens += b.Tokens

@@ -22,7 +22,7 @@ const countedFor = 10 * time.Second
 func (e Engine) FirstTokens(n int) {
 	p, r := e.lock()
 	defer p.mu.Unlock()
-	defer func() { p.freed(p.clock()) }()
+	defer func() { p.admission.dispatch(p.clock()) }()
 	if r == nil {
 		return
 	}

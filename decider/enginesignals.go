@@ -37,7 +37,7 @@ func (e Engine) Signals(s Signals) {
 		r.cacheTokens = s.CacheTokens
 		p.resizeCache(r)
 	}
-	p.freed(s.At)
+	p.admission.dispatch(s.At)
 }
 
 // Member is a replica's name and where it is.

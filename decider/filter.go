@@ -13,7 +13,7 @@ func (p *Pool) refresh() {
 			continue
 		}
 		p.open = append(p.open, i)
-		if r.limit > 0 && !p.queuesInProxy() {
+		if r.limit > 0 && !p.admission.queuesInProxy() {
 			p.plain = false
 		}
 		p.slowUntil = max(p.slowUntil, r.since+p.config.SlowStart)
@@ -46,13 +46,9 @@ func (p *Pool) candidates(r *Request, now time.Duration) []int {
 	return usable
 }
 
-// queuesInProxy reports whether what is more than the replicas' limits waits at
-// the proxy's servers, so that one may be chosen all the same.
-func (p *Pool) queuesInProxy() bool { return p.queue != nil && !p.queue.Hold }
-
 // mayTake reports whether an open replica has room for r.
 func (p *Pool) mayTake(c *Replica, r *Request) bool {
-	return (c.limit == 0 || c.inFlight < c.limit || p.queuesInProxy()) && (r.Exclude == "" || c.name != r.Exclude) &&
+	return (c.limit == 0 || c.inFlight < c.limit || p.admission.queuesInProxy()) && (r.Exclude == "" || c.name != r.Exclude) &&
 		p.serves(c, r.LoRA)
 }
 

@@ -97,7 +97,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	case touched:
 		p.refresh()
 	}
-	p.freed(now)
+	p.admission.dispatch(now)
 	return changed
 }
 
@@ -139,7 +139,7 @@ func (p *Pool) Checked(replica string, well bool) (changed bool) {
 		p.engineRestarted(r)
 	}
 	p.refresh()
-	p.freed(now)
+	p.admission.dispatch(now)
 	return true
 }
 

@@ -92,7 +92,7 @@ func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) 
 		l.reservations.at(q.last).prefill.behind = i
 	}
 	v.prefill = prefill{queued: true, ahead: q.last, uncached: uncached, cost: prefillCost(uncached, v.input)}
-	if v.prefill.long = v.prefill.cost > roomTokens; v.prefill.long {
+	if v.prefill.long = v.prefill.cost > prefillAhead; v.prefill.long {
 		v.prefill.band = min(v.request.Band, maxBands-1)
 		q.long[v.prefill.band]++
 	}

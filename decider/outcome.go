@@ -44,7 +44,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		return v
 	}
 	if v == nil {
-		p.forgetHeld(id) // the proxy went ahead
+		p.admission.forget(id) // the proxy went ahead
 		p.stats.Adopted++
 		v = p.reservations.add(id)
 		v.decided, v.at, v.lease, v.started = nil, now, now+p.config.Lease, false
@@ -52,7 +52,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		v.request.keep(&Request{ID: id, Pool: p, Output: -1})
 		v.waited, v.start = 0, 0
 		p.book(v, r, now)
-		p.placed(v, 1)
+		p.admission.sent(v, 1)
 		return v
 	}
 	if v.replica != r {
@@ -70,7 +70,7 @@ func (p *Pool) Connected(id ID, server []byte) {
 	if v := p.settle(p.reservations.find(id), id, server, now); v != nil {
 		p.renew(v, now)
 	}
-	p.freed(now)
+	p.admission.dispatch(now)
 }
 
 // FirstToken tells that the first byte of the answer has come.
@@ -91,7 +91,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	p.load.firstToken(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
-	p.freed(now)
+	p.admission.dispatch(now)
 }
 
 // start notes the first byte of v, ttft after the request came.
@@ -101,9 +101,7 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	if v.decided != nil && ttft > 0 { // else it is not known
 		v.replica.ttft.add(ttft, now)
 	}
-	if p.queue != nil {
-		p.queue.served(v)
-	}
+	p.admission.started(v)
 	v.replica.adapters.started(v.request.LoRA)
 	p.pinBlocks(v)
 	r := v.replica
@@ -134,14 +132,14 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 	if v := p.reservations.find(id); v != nil {
 		p.release(v, Outcome{ID: id, End: end}, now)
 	}
-	p.freed(now)
+	p.admission.dispatch(now)
 }
 
 // Holds reports whether the request has a reservation here, or waits for one.
 func (p *Pool) Holds(id ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reservations.find(id) != nil || p.isHeld(id)
+	return p.reservations.find(id) != nil || p.admission.isHeld(id)
 }
 
 // Finished tells how the request ended. The reservation is settled against
@@ -156,10 +154,10 @@ func (p *Pool) finished(o Outcome) {
 	now := p.clock()
 	p.newsAt = now
 	p.stats.Outcomes[o.End]++
-	if p.forgetHeld(o.ID) {
+	if p.admission.forget(o.ID) {
 		return
 	}
-	defer p.freed(now)
+	defer p.admission.dispatch(now)
 	v := p.reservations.find(o.ID)
 	served := p.byName[string(o.Server)]
 	if v == nil || v.decided == nil {
@@ -199,7 +197,7 @@ func (p *Pool) finished(o Outcome) {
 func (p *Pool) finishedIfReserved(o Outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reservations.find(o.ID) == nil && !p.isHeld(o.ID) {
+	if p.reservations.find(o.ID) == nil && !p.admission.isHeld(o.ID) {
 		return false
 	}
 	p.finished(o)
@@ -212,7 +210,7 @@ func (p *Pool) finishedIfReserved(o Outcome) bool {
 func (p *Pool) finishedOrBuried(o Outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reservations.find(o.ID) == nil && !p.isHeld(o.ID) {
+	if p.reservations.find(o.ID) == nil && !p.admission.isHeld(o.ID) {
 		p.gone.add(o.ID)
 		return false
 	}

@@ -81,15 +81,11 @@ type Pool struct {
 	bytesPerToken bytesPerTokenEstimator
 	load          loadEstimate
 
-	admission atomic.Pointer[admission] // nil = none; the same as queue's
-	queue     *queue                    // what waits; nil without an admission
-	spillTo   []*Pool                   // by band, the pool that takes what it has no place for
-	letGo     bool                      // nothing waits any more: the process ends
-	lateness  time.Duration             // of first tokens, as told; 0 = not told
-	newsAt    time.Duration             // when the proxy last told of a request
-	statesAt  time.Duration             // when it last told of its servers
-	followers uint64                    // of blocks, so far
-	anyLists  bool                      // some engine has told its adapters
+	admission admission     // what waits
+	newsAt    time.Duration // when the proxy last told of a request
+	statesAt  time.Duration // when it last told of its servers
+	followers uint64        // of blocks, so far
+	anyLists  bool          // some engine has told its adapters
 
 	reservations reservations
 	gone         tombstones
@@ -118,7 +114,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		statesAt:     -blindAfter - 1,
 		view:         View{Rand: r},
 	}
-	p.view.pool = p
+	p.view.pool, p.admission.pool = p, p
 	p.load.reservations = &p.reservations
 	return p
 }
@@ -206,7 +202,7 @@ func (p *Pool) configure(c PoolConfig) {
 		}
 	}
 	p.setReplicas(keep)
-	p.setAdmission(c.Admission, now)
+	p.admission.configure(c.Admission, now)
 }
 
 // setReplicas makes list the membership. The caller holds the lock.
@@ -331,9 +327,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	v := &p.view
 	v.Now = now
 	v.Candidates = p.candidates(r, now)
-	if p.queue != nil && p.queue.masked {
-		v.Candidates = p.masked(v.Candidates)
-	}
+	v.Candidates = p.admission.mask.filter(v.Candidates)
 	p.wide = v.Candidates
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {
@@ -391,7 +385,7 @@ func (p *Pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	p.letAllGo(now)
+	p.admission.drain(now)
 	for v := p.reservations.oldest(); v != nil; v = p.reservations.oldest() {
 		p.release(v, Outcome{End: Expired}, now)
 	}

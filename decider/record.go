@@ -161,7 +161,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
 		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(seen),
-		Fallbacks: []string{}, Queue: p.placeOf(r, now),
+		Fallbacks: []string{}, Queue: p.admission.placeOf(r, now),
 	}
 	rank := map[string]int{}
 	for k, i := range p.order[:min(len(p.order), recordedPicks)] {
@@ -175,7 +175,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	}
 	if x.Server == "" {
 		x.Why = p.noneOpen()
-		if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.awaits(now) {
+		if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.admission.holdsWithoutReplica(now) {
 			x.Refused = 503
 		}
 	} else {
@@ -199,8 +199,8 @@ func (p *Pool) Explain(r *Request) Explanation {
 		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
 			cand.Excluded = "slow start"
 		}
-		if p.queue != nil && p.queue.Hold {
-			cand.Saturated = p.saturation(rep, now)
+		if p.admission.holds() {
+			cand.Saturated = p.admission.saturation(rep, now)
 		}
 		x.Candidates = append(x.Candidates, cand)
 	}

@@ -46,8 +46,7 @@ type Replica struct {
 	reported      reportedTokens
 	prefill       prefillQueue
 
-	kneeFound int           // requests that it ran when it was slow to begin another; 0 = never
-	kneeAt    time.Duration // when
+	concurrency concurrency // the learned limit of its requests
 
 	failures  int           // consecutive ones
 	coolUntil time.Duration // not chosen before, unless nothing else is left

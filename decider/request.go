@@ -89,8 +89,8 @@ func (d *Decider) Read(r *Request, in Input, out *Decision) bool {
 		return false
 	}
 	r.Input = int(float64(r.text)/r.Pool.BytesPerToken()) + r.exact
-	if a := r.Pool.admission.Load(); a != nil {
-		a.classify(r, &in, d.clock())
+	if s := r.Pool.admission.current.Load(); s != nil {
+		s.classify(r, &in, d.clock())
 	}
 	if p := r.Pool; p.usesPrefix.Load() && p.tokens.Load() == nil {
 		r.Blocks = b.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), b.CacheSalt), BlockBytes)

@@ -122,7 +122,7 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 	v.input = r.Input
 	v.request.keep(r)
 	p.book(v, replica, now)
-	p.placed(v, 1)
+	p.admission.sent(v, 1)
 }
 
 // keep copies what a Policy may want to know of a request later on.
@@ -179,10 +179,7 @@ func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 	p.load.ended(v, o)
 	p.unbook(v, now)
-	if q := p.queue; q != nil {
-		p.placed(v, -1)
-		q.ended.add(1, now)
-	}
+	p.admission.ended(v, now)
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observer.Finished(&v.request, v.replica.index, o)
 	}
@@ -197,7 +194,7 @@ func (p *Pool) sweep() {
 	for v := p.reservations.oldest(); v != nil && v.lease <= now; v = p.reservations.oldest() {
 		p.expire(v, now)
 	}
-	p.freed(now)
+	p.admission.dispatch(now)
 }
 
 // expire ends v, whose outcome is not told.

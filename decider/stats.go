@@ -116,7 +116,7 @@ func (p *Pool) Status() PoolStatus {
 		BytesPerToken: p.BytesPerToken(), PromptTokens: p.stats.InputTokens, CachedTokens: p.stats.CachedTokens,
 		Outcomes:  map[string]uint64{},
 		Stats:     p.stats,
-		Admission: p.admissionStatus(now),
+		Admission: p.admission.status(now),
 	}
 	for end, n := range p.stats.Outcomes {
 		s.Outcomes[End(end).String()] = n

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/queue"
 )
 
 // waiting is an agent whose only replica takes one request at a time, the rest
@@ -19,7 +20,7 @@ func waiting(t testing.TB) *asked {
 	a.d.Apply(decider.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Models: []string{"my-llama"}, Policy: &decider.RoundRobin{}, PolicyName: "round_robin",
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000", Limit: 1}},
-		Admission: &decider.Admission{Hold: true, Bands: []decider.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
+		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	}}})
 	return a
 }

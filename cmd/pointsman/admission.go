@@ -6,6 +6,7 @@ import (
 
 	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/decider/queue"
 	"pointsman/session"
 	"pointsman/spoa"
 	"pointsman/templates"
@@ -68,20 +69,21 @@ func deciderAdmission(a *config.Admission, epoch time.Time) *decider.Admission {
 		return session.NewHeaders([]string{name})
 	}
 	out := &decider.Admission{
-		Hold: a.Wait == "agent", FIFO: a.Matching == "fifo", Await: a.NoReplica == "hold",
-		BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader),
+		Hold: a.Wait == "agent", FIFO: a.Matching == "fifo", HoldWithoutReplica: a.NoReplica == "hold",
 		TenantWeights: a.TenantWeights,
 		FeedbackDelay: 20 * time.Millisecond,
-		Epoch:         epoch,
+		Classes:       decider.Classes{BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader), Epoch: epoch},
 	}
 	for _, t := range a.Tenants {
-		out.Tenants = append(out.Tenants, decider.NewTenantSource(t))
+		out.Classes.Tenants = append(out.Classes.Tenants, decider.NewTenantSource(t))
 	}
 	for _, b := range a.Ordered() {
-		out.Bands = append(out.Bands, decider.Band{
-			Name: b.Name, Weight: b.Weight, Order: decider.Order(slices.Index(decider.OrderNames(), b.Order)),
-			TTL: b.TTL, Deadline: b.Deadline, MaxRequests: b.MaxRequests, MaxBytes: int(b.MaxBytes), Spill: b.Spill,
-			Models: b.Models, Paths: b.Paths, Tenants: b.Tenants, Priority: b.Priority.Value, ByPriority: b.Priority.Set,
+		out.Bands = append(out.Bands, queue.Band{
+			Name: b.Name, Weight: b.Weight, Order: queue.Order(slices.Index(queue.OrderNames(), b.Order)),
+			TTL: b.TTL, MaxRequests: b.MaxRequests, MaxBytes: int(b.MaxBytes), Spill: b.Spill,
+		})
+		out.Classes.Rules = append(out.Classes.Rules, decider.Rule{
+			Band: b.Name, Deadline: b.Deadline, Models: b.Models, Paths: b.Paths, Tenants: b.Tenants, Priority: b.Priority.Value, ByPriority: b.Priority.Set,
 		})
 	}
 	return out

@@ -115,7 +115,7 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 	switch {
 	case x.Server != "":
 		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
-	case x.Queue != nil && x.Queue.Awaits:
+	case x.Queue != nil && x.Queue.NoReplica:
 		fmt.Fprintf(w, "decision: none (%s), held until a replica is up\n\n", x.Why)
 	case x.Refused != 0:
 		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Refused)

@@ -254,8 +254,8 @@ func (a *agent) tick(ctx context.Context) {
 			return
 		case <-release.C:
 			next := pause // a reload may begin to hold
-			if a.decider.Holds() {
-				a.decider.Release()
+			if a.decider.HoldsRequests() {
+				a.decider.Dispatch()
 				next = releaseEvery
 			}
 			release.Reset(next)

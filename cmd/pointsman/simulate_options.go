@@ -10,6 +10,7 @@ import (
 
 	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/decider/queue"
 	"pointsman/sim"
 	"pointsman/sim/replay"
 )
@@ -168,7 +169,7 @@ func (p *simulatedPolicy) admission() *decider.Admission {
 	if !p.late {
 		return nil
 	}
-	return &decider.Admission{Hold: true, Bands: []decider.Band{{
-		Name: config.DefaultBand, Order: decider.LeastWorkLeft, TTL: 24 * time.Hour, MaxRequests: math.MaxInt,
+	return &decider.Admission{Hold: true, Bands: []queue.Band{{
+		Name: config.DefaultBand, Order: queue.ByWork, TTL: 24 * time.Hour, MaxRequests: math.MaxInt,
 	}}}
 }

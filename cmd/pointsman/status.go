@@ -170,7 +170,7 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	if !a.Hold {
 		where = "the proxy"
 	}
-	if a.Awaits {
+	if a.NoReplica {
 		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
 	} else {
 		fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
@@ -180,9 +180,9 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	for _, b := range a.Bands {
 		for _, class := range slices.Sorted(maps.Keys(b.Counts)) {
 			c := b.Counts[class]
-			mean := c.WaitSeconds / float64(max(c.Bound, 1))
+			mean := c.WaitSeconds / float64(max(c.Admitted, 1))
 			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%.1fs\t%d\t%d\t%.2fs\t%d\t%d\t%d\t%d\t%d\t\n", b.Name, class, b.Queued, b.Tokens, b.Oldest,
-				c.Held, c.Bound, mean, c.Shed["queue_full"], c.Shed["waited_too_long"], c.Shed["deadline"], c.Shed["no_replica"], c.Gone)
+				c.Held, c.Admitted, mean, c.Refused["queue_full"], c.Refused["waited_too_long"], c.Refused["deadline"], c.Refused["no_replica"], c.Gone)
 		}
 	}
 	t.Flush()

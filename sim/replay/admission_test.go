@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/queue"
 	"pointsman/sim/trace"
 )
 
@@ -14,7 +15,7 @@ func leastWork() (decider.Policy, error)     { return decider.LeastWork{}, nil }
 func leastWorkLate() (decider.Policy, error) { return decider.LeastWorkLate{}, nil }
 
 // holding lets requests wait in these bands for as long as it takes.
-func holdingIn(bands ...decider.Band) *decider.Admission {
+func holdingIn(bands ...queue.Band) *decider.Admission {
 	for i := range bands {
 		bands[i].TTL = time.Hour
 	}
@@ -41,7 +42,7 @@ func TestTraceLateBinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Policy = leastWorkLate
-		o.Admission = holdingIn(decider.Band{Name: "all", Order: decider.LeastWorkLeft})
+		o.Admission = holdingIn(queue.Band{Name: "all", Order: queue.ByWork})
 		late, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +108,7 @@ func TestBandsShieldChat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Admission = holdingIn(decider.Band{Name: "chat"}, decider.Band{Name: "batch"})
+		o.Admission = holdingIn(queue.Band{Name: "chat"}, queue.Band{Name: "batch"})
 		bands, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +151,7 @@ func TestTenantsAreShielded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Admission = holdingIn(decider.Band{Name: "all"})
+		o.Admission = holdingIn(queue.Band{Name: "all"})
 		fair, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +168,7 @@ func TestTenantsAreShielded(t *testing.T) {
 func TestReplaySheds(t *testing.T) {
 	o := smallOptions()
 	o.Rate *= 10
-	o.Admission = &decider.Admission{Hold: true, Bands: []decider.Band{{Name: "all", MaxRequests: 5, TTL: 2 * time.Second}}}
+	o.Admission = &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", MaxRequests: 5, TTL: 2 * time.Second}}}
 	r, err := Run(smallTrace(400), o)
 	if err != nil {
 		t.Fatal(err)

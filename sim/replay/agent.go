@@ -216,7 +216,7 @@ func (p *playback) hear(n news) {
 		p.news.push(news{at: n.at + p.o.Metrics, kind: newsScrape, n: n.n})
 	case newsRelease:
 		for _, a := range p.agents {
-			a.decider.Release()
+			a.decider.Dispatch()
 		}
 		p.news.push(news{at: n.at + releaseEvery, kind: newsRelease})
 	case newsSweep:

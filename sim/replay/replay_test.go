@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pointsman/decider"
+	"pointsman/decider/queue"
 	"pointsman/sim"
 	"pointsman/sim/trace"
 )
@@ -87,8 +88,8 @@ func TestReplayEndsEveryRequest(t *testing.T) {
 		}
 		o.Metrics = time.Duration(rapid.IntRange(0, 1).Draw(t, "metrics")) * 100 * time.Millisecond
 		if rapid.Bool().Draw(t, "admission") {
-			o.Admission = &decider.Admission{Hold: true, FIFO: rapid.Bool().Draw(t, "fifo"), Bands: []decider.Band{
-				{Name: "all", Order: decider.Order(rapid.IntRange(0, 2).Draw(t, "order")), TTL: time.Duration(rapid.IntRange(10, 20_000).Draw(t, "ttl")) * time.Millisecond},
+			o.Admission = &decider.Admission{Hold: true, FIFO: rapid.Bool().Draw(t, "fifo"), Bands: []queue.Band{
+				{Name: "all", Order: queue.Order(rapid.IntRange(0, 2).Draw(t, "order")), TTL: time.Duration(rapid.IntRange(10, 20_000).Draw(t, "ttl")) * time.Millisecond},
 			}}
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "failures") {

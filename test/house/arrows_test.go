@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
 	"haproxy": {"decider", "intake", "listen", "spoa", "templates"},
 	"nginx":   {"decider", "intake", "listen", "templates"},
-	"admin":   {"decider", "intake"},
+	"admin":   {"decider", "decider/queue", "intake"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -45,10 +45,10 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
+	"agent": {"admin", "config", "decider", "decider/policy", "decider/queue", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
 		"haproxy", "intake", "listen", "nginx", "prompt", "session", "spoa", "templates"},
 	"demo": {"admin", "agent", "config", "decider", "prompt", "sim", "sim/fakevllm", "templates"},
-	"cmd/pointsman": {"admin", "agent", "config", "decider", "decider/policy", "demo", "discover", "engine", "engine/kvevents", "engine/metrics",
+	"cmd/pointsman": {"admin", "agent", "config", "decider", "decider/policy", "decider/queue", "demo", "discover", "engine", "engine/kvevents", "engine/metrics",
 		"engine/tokenize", "haproxy", "intake", "listen", "nginx", "prompt", "session", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "spoa", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {},

@@ -1,16 +1,18 @@
-package decider
+package queue
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 )
 
-// ordered is a list in the order of its keys, then of their sequence numbers.
-// Both ends are cheap to change; what lies between moves by half at most.
+// ordered is a list sorted by key, then by sequence number. Both ends are cheap
+// to change; a change in between moves at most half of the list.
+//
+// It is neither a heap nor a tree: the owner walks the list in order, which a
+// heap cannot do, and trees allocate a node for each insertion.
 type ordered[T any] struct {
 	base []entry[T] // the memory
-	list []entry[T] // a part of it
+	list []entry[T] // the part of it in use
 }
 
 type entry[T any] struct {
@@ -21,11 +23,11 @@ type entry[T any] struct {
 
 func (o *ordered[T]) len() int { return len(o.list) }
 
-// first is the value that comes first; there must be one.
-func (o *ordered[T]) first() *entry[T] { return &o.list[0] }
+// at is the value at index i.
+func (o *ordered[T]) at(i int) T { return o.list[i].value }
 
-// place is where the entry is, or would be.
-func (o *ordered[T]) place(key float64, seq uint64) int {
+// search is the index where the entry is, or would be.
+func (o *ordered[T]) search(key float64, seq uint64) int {
 	i, _ := slices.BinarySearchFunc(o.list, entry[T]{key: key, seq: seq}, func(a, b entry[T]) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.seq, b.seq))
 	})
@@ -34,13 +36,13 @@ func (o *ordered[T]) place(key float64, seq uint64) int {
 
 func (o *ordered[T]) insert(key float64, seq uint64, v T) {
 	if len(o.list) == cap(o.list) && len(o.list) < len(o.base)/2 {
-		// The front half is free: go back there instead of growing.
+		// The front half is free: move back there instead of growing.
 		n := copy(o.base, o.list)
 		clear(o.base[n:])
 		o.list = o.base[:n]
 	}
 	grown := len(o.list) == cap(o.list)
-	o.list = slices.Insert(o.list, o.place(key, seq), entry[T]{key, seq, v})
+	o.list = slices.Insert(o.list, o.search(key, seq), entry[T]{key, seq, v})
 	if grown {
 		o.base = o.list[:cap(o.list)]
 	}
@@ -48,7 +50,7 @@ func (o *ordered[T]) insert(key float64, seq uint64, v T) {
 
 // remove takes the entry out, if it is there.
 func (o *ordered[T]) remove(key float64, seq uint64) {
-	i := o.place(key, seq)
+	i := o.search(key, seq)
 	if i == len(o.list) || o.list[i].seq != seq {
 		return
 	}
@@ -60,5 +62,3 @@ func (o *ordered[T]) remove(key float64, seq uint64) {
 	o.list[0] = entry[T]{}
 	o.list = o.list[1:]
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"pointsman/decider/queue"
 )
 
 // awaiting makes a pool's configuration one that holds requests while no
 // replica is open, and without limits of the replicas.
-func awaiting(bands ...Band) func(*PoolConfig) {
+func awaiting(bands ...queue.Band) func(*PoolConfig) {
 	if len(bands) == 0 {
-		bands = []Band{{Name: "all", TTL: time.Minute}}
+		bands = []queue.Band{{Name: "all", TTL: time.Minute}}
 	}
-	return func(c *PoolConfig) { c.Admission = &Admission{Hold: true, Await: true, Bands: bands} }
+	return func(c *PoolConfig) { c.Admission = &Admission{Hold: true, HoldWithoutReplica: true, Bands: bands} }
 }
 
 // at moves the clock there by steps of the owner's, who calls Release.
@@ -21,7 +23,7 @@ func (c *testClock) at(t time.Duration, p *Pool, each func()) {
 		c.now = min(c.now+20*time.Millisecond, t)
 		each()
 		p.mu.Lock()
-		p.freed(c.now)
+		p.admission.dispatch(c.now)
 		p.mu.Unlock()
 	}
 }
@@ -56,10 +58,10 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 				all = append(all, c)
 			}
 			s, a := p.Status().Admission, p.Autoscale()
-			if !s.Awaits || s.Bands[0].Queued != 20 || a.Recommended != 1 || a.QueueRequests != 20 || a.QueueTokens != 40_000 {
+			if !s.NoReplica || s.Bands[0].Queued != 20 || a.Recommended != 1 || a.QueueRequests != 20 || a.QueueTokens != 40_000 {
 				t.Errorf("while none is open: %+v, %+v", s, a)
 			}
-			if x := p.Explain(&all[0].r); x.Queue == nil || !x.Queue.Awaits || x.Server != "" || x.Refused != 0 {
+			if x := p.Explain(&all[0].r); x.Queue == nil || !x.Queue.NoReplica || x.Server != "" || x.Refused != 0 {
 				t.Errorf("explained as %+v", x)
 			}
 			clock.at(40*time.Second, p, func() { tell(false) })
@@ -107,7 +109,7 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 func TestAwaitEnds(t *testing.T) {
 	for _, retry := range []time.Duration{0, 20 * time.Second} {
 		t.Run(fmt.Sprint(retry), func(t *testing.T) {
-			p, clock := newTestPool(LeastWork{}, 0, awaiting(Band{Name: "a", TTL: 10 * time.Second, MaxRequests: 3, MaxBytes: 1000}),
+			p, clock := newTestPool(LeastWork{}, 0, awaiting(queue.Band{Name: "a", TTL: 10 * time.Second, MaxRequests: 3, MaxBytes: 1000}),
 				func(c *PoolConfig) { c.RetryAfter = retry })
 			waits := submit(p)
 			late := submit(p, withInput(10_000), func(r *Request) { r.Deadline = 4 * time.Second })
@@ -143,7 +145,7 @@ func TestAwaitEnds(t *testing.T) {
 			if waits.d.Wait != 10*time.Second || late.d.Wait != 3*time.Second {
 				t.Errorf("held for %v and %v", waits.d.Wait, late.d.Wait)
 			}
-			shed := p.Status().Admission.Bands[0].Counts[otherTenants].Shed
+			shed := p.Status().Admission.Bands[0].Counts[queue.OtherTenants].Refused
 			if want := uint64(4); retry > 0 && shed["no_replica"] != want || retry == 0 && shed["no_replica"] != 0 || shed["queue_full"] != 2 {
 				t.Errorf("counted as %v", shed)
 			}
@@ -211,11 +213,11 @@ func TestAwaitFailsOpen(t *testing.T) {
 	if !waits.answered() || waits.d.Why != "all_down" {
 		t.Errorf("after a reload that turns it off: %+v", waits.d)
 	}
-	c.Admission = &Admission{Hold: true, Await: true, Bands: c.Admission.Bands}
+	c.Admission = &Admission{Hold: true, HoldWithoutReplica: true, Bands: c.Admission.Bands}
 	p.configure(c)
 	waits = submit(p)
 	p.mu.Lock()
-	p.letAllGo(0)
+	p.admission.drain(0)
 	p.mu.Unlock()
 	if !waits.held || !waits.answered() {
 		t.Errorf("the process ends: %+v", waits.d)

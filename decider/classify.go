@@ -1,0 +1,198 @@
+package decider
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+
+	"pointsman/session"
+)
+
+// Classes say how a pool's requests find their band, tenant and deadline.
+type Classes struct {
+	BandHeader     session.Headers // names a band; it overrides the rules
+	DeadlineHeader session.Headers // of the first token; see parseDeadline
+	Tenants        []TenantSource  // what tells tenants apart, the first that is present; none = there is one
+	// Rules choose a band, one for each of the Admission's bands in their order.
+	Rules []Rule
+	// Epoch is when the pool's clock was 0. Without it deadlines by the
+	// calendar are not understood.
+	Epoch time.Time
+}
+
+// Rule describes the requests of a band. A request belongs to the first band
+// whose rule it meets in each part that is set, or else to the last one.
+type Rule struct {
+	Band       string
+	Deadline   time.Duration // of the first token, for requests that name none; 0 = none
+	Models     []string
+	Paths      []string // prefixes
+	Tenants    []string
+	Priority   int // the body's priority is at most this
+	ByPriority bool
+}
+
+// TenantSource is one way to tell tenants apart: the body's user, an API key,
+// the session, or a header.
+type TenantSource struct {
+	kind    tenantKind
+	headers session.Headers
+}
+
+type tenantKind uint8
+
+const (
+	tenantHeader tenantKind = iota
+	tenantUser
+	tenantKey
+	tenantSession
+)
+
+// NewTenantSource takes "user", "api_key", "session" or the name of a header.
+func NewTenantSource(name string) TenantSource {
+	switch name {
+	case "user":
+		return TenantSource{kind: tenantUser}
+	case "api_key":
+		return TenantSource{kind: tenantKey, headers: session.NewHeaders([]string{"authorization", "x-api-key"})}
+	case "session":
+		return TenantSource{kind: tenantSession}
+	}
+	return TenantSource{headers: session.NewHeaders([]string{name})}
+}
+
+// classifier is Classes made ready. It is immutable.
+type classifier struct {
+	Classes
+	tenants []map[uint64]bool // by rule: Rule.Tenants, hashed
+}
+
+func newClassifier(c Classes) *classifier {
+	a := &classifier{Classes: c}
+	for _, rule := range c.Rules {
+		set := map[uint64]bool{}
+		for _, t := range rule.Tenants {
+			set[session.Key([]byte(t))] = true
+		}
+		a.tenants = append(a.tenants, set)
+	}
+	return a
+}
+
+// classify finds the band, the tenant and the deadline of r.
+func (a *classifier) classify(r *Request, in *Input, now time.Duration) {
+	r.Bytes = max(in.BodySize, len(in.Body))
+	r.Tenant = a.tenant(r, in.Headers)
+	r.Band = a.band(r, in)
+	r.Deadline = 0
+	if v, ok := a.DeadlineHeader.Find(in.Headers); ok {
+		r.Deadline = parseDeadline(v, now, a.Epoch)
+	}
+	if r.Band < len(a.Rules) && r.Deadline == 0 && a.Rules[r.Band].Deadline > 0 {
+		r.Deadline = now + a.Rules[r.Band].Deadline
+	}
+}
+
+// tenant is the hash of who sends r, 0 when nothing tells.
+func (a *classifier) tenant(r *Request, headers []byte) uint64 {
+	for _, s := range a.Tenants {
+		var id []byte
+		switch s.kind {
+		case tenantUser:
+			id = r.body.User
+		case tenantSession:
+			if r.HasSession {
+				return r.Session
+			}
+		default:
+			id, _ = s.headers.Find(headers)
+			if len(id) > 7 && s.kind == tenantKey && bytes.EqualFold(id[:7], bearer) {
+				id = bytes.TrimLeft(id[7:], " ")
+			}
+		}
+		if len(id) > 0 {
+			return session.Key(id)
+		}
+	}
+	return 0
+}
+
+var bearer = []byte("Bearer ")
+
+// band is the place of r's band.
+func (a *classifier) band(r *Request, in *Input) int {
+	if name, ok := a.BandHeader.Find(in.Headers); ok {
+		for i := range a.Rules {
+			if a.Rules[i].Band == string(name) {
+				return i
+			}
+		}
+	}
+	for i := range a.Rules {
+		if a.fits(i, r, in) {
+			return i
+		}
+	}
+	return max(len(a.Rules)-1, 0)
+}
+
+func (a *classifier) fits(i int, r *Request, in *Input) bool {
+	b := &a.Rules[i]
+	if b.ByPriority && r.Priority > b.Priority || len(a.tenants[i]) > 0 && !a.tenants[i][r.Tenant] {
+		return false
+	}
+	if len(b.Models) > 0 {
+		found := false
+		for _, m := range b.Models {
+			found = found || m == r.Model
+		}
+		if !found {
+			return false
+		}
+	}
+	if len(b.Paths) == 0 {
+		return true
+	}
+	for _, prefix := range b.Paths {
+		if len(in.Path) >= len(prefix) && string(in.Path[:len(prefix)]) == prefix {
+			return true
+		}
+	}
+	return false
+}
+
+// parseDeadline reads the value of a deadline header: a time from now in
+// seconds (2.5) or with a unit (800ms, 2m), or a time of the calendar in
+// seconds or milliseconds since 1970 or in the form of RFC 3339. What has
+// passed gives the earliest deadline, what is not understood none (0).
+func parseDeadline(v []byte, now time.Duration, epoch time.Time) time.Duration {
+	if len(v) == 0 || len(v) > 40 {
+		return 0
+	}
+	absolute := func(t time.Time) time.Duration {
+		if epoch.IsZero() {
+			return 0
+		}
+		return max(t.Sub(epoch), 1)
+	}
+	if x, err := strconv.ParseFloat(string(v), 64); err == nil {
+		switch {
+		case x != x || x > 1e14:
+			return 0
+		case x >= 1e11:
+			return absolute(time.UnixMilli(int64(x)))
+		case x >= 1e8:
+			return absolute(time.UnixMilli(int64(x * 1000)))
+		}
+		return max(now+time.Duration(max(x, 0)*float64(time.Second)), 1)
+	}
+	s := string(v)
+	if d, err := time.ParseDuration(s); err == nil {
+		return max(now+max(d, 0), 1)
+	}
+	if t, err := time.Parse(time.RFC3339, strings.ToUpper(s)); err == nil {
+		return absolute(t)
+	}
+	return 0
+}

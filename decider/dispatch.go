@@ -1,0 +1,221 @@
+package decider
+
+import (
+	"time"
+
+	"pointsman/decider/queue"
+)
+
+const (
+	// stealing: an idle replica takes a request that another one would serve
+	// better when the gain exceeds this many times the tokens computed twice.
+	stealing = 4
+	// maxConsidered bounds the requests that are considered for one assignment.
+	maxConsidered = 64
+)
+
+// dispatch assigns what waits to the replicas with capacity, and refuses what
+// has waited too long. The caller holds the lock.
+func (a *admission) dispatch(now time.Duration) {
+	if !a.on() || a.queue.Len() == 0 {
+		return
+	}
+	a.refuseOverdue(now)
+	for a.queue.Len() > 0 {
+		it := a.tryNext(now)
+		a.mask.on = false
+		if it == nil {
+			return
+		}
+		a.assign(it, now)
+	}
+}
+
+// refuseOverdue answers what is due.
+func (a *admission) refuseOverdue(now time.Duration) {
+	for it := a.queue.Overdue(now); it != nil; it = a.queue.Overdue(now) {
+		a.queue.Remove(it)
+		r, d := it.Value.request, it.Value.decision
+		d.Wait = now - it.At
+		switch {
+		case a.holdsWithoutReplica(now):
+			// What it would have had at once without being held: a 503, or the
+			// proxy's own answer.
+			a.pool.decide(r, d, now)
+			if d.Status != 0 {
+				a.counts.Of(it.Band, it.Tenant).Refused[queue.NoReplica]++
+			}
+		case it.Late():
+			a.refuse(r, d, queue.Late, now)
+		default:
+			a.refuse(r, d, queue.Waited, now)
+		}
+		a.answer(it)
+	}
+}
+
+// tryNext is next; a policy that panics costs the first in line its decision,
+// not the goroutine that happened to report an event.
+func (a *admission) tryNext(now time.Duration) (it *queue.Item[held]) {
+	defer func() {
+		if recover() != nil {
+			a.pool.stats.PolicyPanics++
+			a.pool.order = a.pool.order[:0]
+			it = a.queue.Head()
+		}
+	}()
+	return a.next(now)
+}
+
+// assign sends an item to the first replica of the pool's order.
+func (a *admission) assign(it *queue.Item[held], now time.Duration) {
+	p, r, d := a.pool, it.Value.request, it.Value.decision
+	a.queue.Serve(it)
+	if a.queue.Len() > 0 {
+		a.departure.add(it.Work, (now - a.departed).Seconds(), p.totalSpeed())
+		a.departed = now
+	}
+	d.Wait = now - it.At
+	c := a.counts.Of(it.Band, it.Tenant)
+	c.Admitted++
+	c.Wait(d.Wait)
+	p.grant(r, d, now)
+	if v := p.reservations.find(r.ID); v != nil {
+		v.waited = d.Wait
+	}
+	a.answer(it)
+}
+
+// next is the item to be assigned now, with the pool's order beginning with its
+// replica, or nil.
+func (a *admission) next(now time.Duration) *queue.Item[held] {
+	p := a.pool
+	a.mask.on = false
+	if !a.capacity.update(a, now) {
+		if a.holdsWithoutReplica(now) {
+			p.newsAt = now // there is nothing to report
+			return nil
+		}
+		if len(p.open) > 0 && !p.blind(now) {
+			return nil
+		}
+		// None is open, or nothing reports how full they are: the proxy is to do
+		// what it can. One request at a time is enough to learn more.
+		it := a.queue.Head()
+		p.newsAt = now - blindAfter + time.Second
+		p.rank(it.Value.request, now)
+		return it
+	}
+	left := maxConsidered
+	for _, band := range a.queue.Turns() {
+		a.restrict(band, now)
+		for k := range a.queue.Tenants(band) {
+			if it := a.pick(a.queue.Tenant(band, k), band, &left, now); it != nil {
+				return it
+			}
+			if left <= 0 {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// pick is the tenant's item to be assigned now, or nil.
+func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Duration) *queue.Item[held] {
+	p := a.pool
+	scored := a.Band(band).Order == queue.ByWork
+	var best *queue.Item[held]
+	bestScore, bestReplica := 0.0, -1
+	for k := range t.Len() {
+		if *left--; *left < 0 {
+			break
+		}
+		it := t.Item(k)
+		replica := a.place(it.Value.request, now)
+		if replica < 0 {
+			continue
+		}
+		if !scored {
+			return it
+		}
+		score := it.Aged(float64(it.Value.request.Input-p.view.Cached(replica)), p.poolSpeed(), now)
+		if best == nil || score < bestScore {
+			best, bestScore, bestReplica = it, score, replica
+		}
+	}
+	if best != nil {
+		p.rank(best.Value.request, now)
+		p.prefer(bestReplica)
+	}
+	return best
+}
+
+// place finds the replica that r may be assigned to now, puts it first into the
+// pool's order and returns it; -1 = none.
+func (a *admission) place(r *Request, now time.Duration) int {
+	p := a.pool
+	p.rank(r, now)
+	if len(p.order) == 0 {
+		return -1
+	}
+	best := p.order[0]
+	if a.capacity.free[best] {
+		return best
+	}
+	if thief := a.thief(best); thief >= 0 {
+		p.prefer(thief)
+		return thief
+	}
+	return -1
+}
+
+// thief is an idle replica that had better take the request just ranked than
+// leave it to wait for best; -1 = none.
+func (a *admission) thief(best int) int {
+	p := a.pool
+	v := &p.view
+	found := -1
+	for _, i := range v.Candidates {
+		c := p.replicas[i]
+		if !a.capacity.free[i] || c.prefill.n > 0 {
+			continue
+		}
+		extra := float64(v.Cached(best) - v.Cached(i))
+		gain := (v.PrefillBacklog(best)+v.PrefillCost(best))/v.PrefillSpeed(best)*v.PrefillSpeed(i) - v.PrefillCost(i)
+		if gain > max(0, stealing*extra) && (found < 0 || c.tokens < p.replicas[found].tokens) {
+			found = i
+		}
+	}
+	return found
+}
+
+// prefer puts replica i first into the order.
+func (p *Pool) prefer(i int) {
+	for k, o := range p.order {
+		if o == i {
+			p.order[0], p.order[k] = i, p.order[0]
+			return
+		}
+	}
+	p.order[0] = i
+}
+
+// holdsWithoutReplica reports whether requests are held although no replica is
+// open. They are not when the proxy's last report of its servers is old, or
+// when discovery has yet to find the replicas: the proxy may know better.
+func (a *admission) holdsWithoutReplica(now time.Duration) bool {
+	p := a.pool
+	if !a.holds() || !a.HoldWithoutReplica || len(p.open) > 0 || p.config.Unfound {
+		return false
+	}
+	if now-p.statesAt <= blindAfter {
+		return true
+	}
+	for _, r := range p.replicas {
+		if !r.unwell {
+			return false
+		}
+	}
+	return len(p.replicas) > 0 || !p.config.Discover
+}

@@ -1,0 +1,39 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestOrderedIsASortedList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var o ordered[int]
+		var model []entry[int]
+		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {
+			if len(model) == 0 || rapid.IntRange(0, 4).Draw(t, "op") < 2 {
+				e := entry[int]{float64(rapid.IntRange(0, 9).Draw(t, "key")), uint64(i), i}
+				o.insert(e.key, e.seq, e.value)
+				model = append(model, e)
+			} else {
+				k := rapid.IntRange(0, len(model)-1).Draw(t, "which")
+				if rapid.Bool().Draw(t, "first") {
+					k = 0
+				}
+				o.remove(model[k].key, model[k].seq)
+				o.remove(model[k].key, model[k].seq) // not there: nothing happens
+				model = slices.Delete(model, k, k+1)
+			}
+			slices.SortFunc(model, func(a, b entry[int]) int {
+				if a.key != b.key {
+					return int(a.key - b.key)
+				}
+				return int(a.seq) - int(b.seq)
+			})
+			if !slices.Equal(o.list, model) {
+				t.Fatalf("%v, want %v", o.list, model)
+			}
+		}
+	})
+}

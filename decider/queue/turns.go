@@ -1,0 +1,51 @@
+package queue
+
+// Turns are the indexes of the bands in which something waits, in the order of
+// their turn: strict bands in their order, then those with weights by what they
+// have had. The result is valid until the next call of Turns or Head.
+func (q *Queue[T]) Turns() []int {
+	q.turns = q.turns[:0]
+	for i := range q.bands {
+		if q.bands[i].n > 0 && !q.weighted(i) {
+			q.turns = append(q.turns, i)
+		}
+	}
+	strict := len(q.turns)
+	for i := range q.bands {
+		if q.bands[i].n == 0 || !q.weighted(i) {
+			continue
+		}
+		q.turns = append(q.turns, i)
+		for k := len(q.turns) - 1; k > strict && q.bands[q.turns[k]].start < q.bands[q.turns[k-1]].start; k-- {
+			q.turns[k], q.turns[k-1] = q.turns[k-1], q.turns[k]
+		}
+	}
+	return q.turns
+}
+
+// Tenants is the number of tenants that wait in a band.
+func (q *Queue[T]) Tenants(band int) int { return q.bands[band].backlog.len() }
+
+// Tenant is the tenant whose turn in the band comes as number i.
+func (q *Queue[T]) Tenant(band, i int) *Tenant[T] { return q.bands[band].backlog.at(i) }
+
+// Head is the item that is first in line. There must be one.
+func (q *Queue[T]) Head() *Item[T] { return q.Tenant(q.Turns()[0], 0).Item(0) }
+
+// WorkAhead is the work that goes before a request of that band which comes now.
+func (q *Queue[T]) WorkAhead(band int) (work float64) {
+	for i := range q.bands {
+		if i <= band && !q.weighted(i) || q.weighted(band) {
+			work += q.bands[i].work
+		}
+	}
+	return work
+}
+
+// Ahead is the number of items of that band and of those before it.
+func (q *Queue[T]) Ahead(band int) (n int) {
+	for i := range q.bands[:band+1] {
+		n += q.bands[i].n
+	}
+	return n
+}
