@@ -1,53 +1,37 @@
-# make demo    everything at once: a real HAProxy, fake replicas, the agent;
-#              PROXY=nginx for nginx in its place
-# make test    all tests, on real binaries
-# make build   the binary, ./pointsman
-# make install the binary, the systemd units and, where there is none, a configuration
-# make bench   the Go benchmarks, and the overhead against plain HAProxy
-# make soak    the long runs that make test leaves out
+# Everything that one does with this repository; `make help` lists it.
 
-GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-PREFIX  ?= /usr/local
+GO       ?= go
+PREFIX   ?= /usr/local
+PROXY    ?= haproxy
 FUZZTIME ?= 30s
-PROXY   ?= haproxy
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
+
+# Packages tested without the whole service: all but those below test/.
+UNIT = $$($(GO) list ./... | grep -v '^pointsman/test/')
+# Those that start goroutines or are called from several: they import sync, or have
+# a go statement.
+RACED = $$(grep -rlE --include='*.go' '^[[:space:]]+go [a-z]|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u | grep -vE '^\./(test|bench)/')
+# Test helpers and benchmark programs need no coverage.
+COVERED = $$($(GO) list ./... | grep -vE '^pointsman/(test|bench)/')
+COVERAGE = 85
+# One end-to-end round on each proxy, in the newest version.
+RACE_ROUND = ^Test(Nginx)?Mixed$$/^(3\.2|1\.30)
 
 export CGO_ENABLED = 0
 
-.PHONY: build demo test bench soak fuzz install clean
 
-build:
+.NOTPARALLEL:
+.PHONY: help build install demo test compiler setup check unit race e2e lint cover fuzz bench soak clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+build: ## the binary, ./pointsman
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o pointsman ./cmd/pointsman
 
-demo: build
-	@sh test/setup.sh $(PROXY)
-	./pointsman demo --proxy $(PROXY)
-
-test:
-	@sh test/setup.sh
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "not gofmt-ed: $$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) test $$($(GO) list ./... | grep -v /test/)
-	$(GO) test -p 1 -count 1 -timeout 15m ./test/...
-
-bench:
-	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy ./nginx
-	$(GO) run ./bench/overhead
-	$(GO) run ./bench/overhead -nginx nginx
-
-soak:
-	@sh test/setup.sh
-	POINTSMAN_SOAK=1 $(GO) test -p 1 -count 1 -timeout 2h ./...
-
-# Every fuzz target for FUZZTIME each.
-fuzz:
-	@for p in $$($(GO) list ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
-	  done; \
-	done
-
-install: build
+install: build ## the binary, systemd units and, where there is none, a configuration
 	install -D -m 755 pointsman $(DESTDIR)$(PREFIX)/bin/pointsman
 	test -e $(DESTDIR)/etc/pointsman/pointsman.yaml || install -D -m 644 packaging/pointsman.yaml $(DESTDIR)/etc/pointsman/pointsman.yaml
 	test -e $(DESTDIR)/etc/default/pointsman || install -D -m 640 packaging/pointsman.default $(DESTDIR)/etc/default/pointsman
@@ -56,5 +40,57 @@ install: build
 	install -D -m 644 templates/systemd/pointsman-nginx.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
 	install -D -m 644 templates/systemd/pointsman.sysusers $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
 
-clean:
-	rm -rf pointsman dist
+demo: build ## a real HAProxy (PROXY=nginx for nginx), fake replicas, the agent
+	@sh test/setup.sh $(PROXY)
+	./pointsman demo --proxy $(PROXY)
+
+test: compiler setup check unit race e2e ## all that CI runs: format, vet, unit, race and end-to-end tests
+
+setup: # the proxies that the tests run
+	@sh test/setup.sh
+
+check: # format and vet
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt-ed: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+
+unit: ## unit tests, in random order
+	$(GO) test -shuffle=on $(UNIT)
+
+compiler: # for the race detector
+	@command -v $$($(GO) env CC) >/dev/null || { echo "the race detector needs a C compiler: install gcc"; exit 1; }
+
+race: compiler ## the race detector: packages with goroutines, and one round on each proxy
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $(RACED)
+	CGO_ENABLED=1 POINTSMAN_RACE=1 $(GO) test -count 1 -timeout 15m -run '$(RACE_ROUND)' ./test/e2e
+
+e2e: ## end-to-end tests on real proxies
+	$(GO) test -p 1 -count 1 -timeout 15m ./test/...
+
+lint: ## golangci-lint
+	$(GO) run $(GOLANGCI_LINT) run ./...
+
+cover: setup ## coverage of unit and end-to-end tests by package, at least 85 %
+	rm -rf coverage && mkdir -p coverage/unit coverage/e2e
+	$(GO) test -count 1 -covermode atomic -coverpkg "$$(echo $(COVERED) | tr ' ' ,)" $(UNIT) -args -test.gocoverdir=$(CURDIR)/coverage/unit >coverage/unit.log || { cat coverage/unit.log; exit 1; }
+	POINTSMAN_COVERDIR=$(CURDIR)/coverage/e2e $(GO) test -p 1 -count 1 -timeout 20m ./test/e2e
+	@$(GO) tool covdata percent -i coverage/unit,coverage/e2e -pkg "$$(echo $(COVERED) | tr ' ' ,)" | \
+	  awk '{ sub("%", "", $$3); printf "%-28s %5.1f %%\n", $$1, $$3; if ($$3 < $(COVERAGE)) low = low " " $$1 } \
+	  END { if (low != "") { print "below $(COVERAGE) %:" low; exit 1 } }'
+
+fuzz: ## each fuzz target for FUZZTIME, 30s by default
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+bench: ## Go benchmarks, and the overhead against a plain proxy
+	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy ./nginx
+	$(GO) run ./bench/overhead
+	$(GO) run ./bench/overhead -nginx nginx
+
+soak: setup ## the long runs that `make test` leaves out
+	POINTSMAN_SOAK=1 $(GO) test -p 1 -count 1 -timeout 2h ./...
+
+clean: ## remove what the targets above have built
+	rm -rf pointsman dist coverage
