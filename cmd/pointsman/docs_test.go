@@ -1,27 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bytedance/sonic"
 
 	"pointsman/config"
-	"pointsman/decider"
-	"pointsman/templates"
+	"pointsman/resolve"
 )
 
 const docs = "../../docs"
@@ -35,17 +28,11 @@ func page(t *testing.T, path string) string {
 	return string(text)
 }
 
-// docChecks are the checks of load.
-var docChecks = config.Checks{Policies: policyNames(), Policy: func(p *config.Policy) error {
-	_, _, err := newPolicy(p)
-	return err
-}}
-
 // Each policy has its page, and each page its policy.
 func TestPolicyPages(t *testing.T) {
 	headings := regexp.MustCompile(`(?m)^##? (.+)$`)
 	pages := map[string]bool{"README.md": true}
-	for _, name := range policyNames() {
+	for _, name := range policies.Names() {
 		pages[name+".md"] = true
 		text := page(t, "policies/"+name+".md")
 		var got []string
@@ -73,7 +60,7 @@ func TestPolicyPages(t *testing.T) {
 			t.Errorf("%s is the page of no policy", f)
 		}
 	}
-	for _, name := range policyNames() {
+	for _, name := range policies.Names() {
 		if !strings.Contains(page(t, "policies/README.md"), "]("+name+".md)") {
 			t.Errorf("policies/README.md does not lead to %s", name)
 		}
@@ -84,7 +71,7 @@ func TestPolicyPages(t *testing.T) {
 // no policy has.
 func policyOptions(t *testing.T, name string) []string {
 	t.Helper()
-	_, err := parsePolicy("{name: "+name+", no_such_option: 1}", policyNames())
+	_, err := parsePolicy("{name: "+name+", no_such_option: 1}", policies.Names())
 	if err == nil {
 		t.Fatalf("%s takes any option", name)
 	}
@@ -118,10 +105,10 @@ func TestDocumentedConfigurations(t *testing.T) {
 			}
 			for _, m := range examples {
 				n++
-				c, err := config.Parse(f, m[1], nil, docChecks)
+				c, err := config.Parse(f, m[1], nil, checks)
 				if err != nil {
 					t.Errorf("%s:\n%s\n%v", f, m[1], err)
-				} else if _, err := deciderConfig(c, time.Time{}); err != nil {
+				} else if _, err := resolve.Resolve(c, resolve.Options{Policies: policies}); err != nil {
 					t.Errorf("%s: %v", f, err)
 				}
 			}
@@ -167,82 +154,6 @@ func TestDocumentedMetrics(t *testing.T) {
 	}
 }
 
-// exposed are the metrics of an agent with a pool for each policy and every
-// filter on, after one request has come to its end.
-func exposed(t *testing.T) map[string]bool {
-	t.Helper()
-	var b strings.Builder
-	fmt.Fprint(&b, "agent: {zone: a}\nlisten: {nginx: '127.0.0.1:1'}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n")
-	for _, name := range policyNames() {
-		options := ""
-		if name == "expression" {
-			options = ", formula: in_flight"
-		}
-		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, admission: {wait: agent}, replicas: {%[1]s: {address: '127.0.0.1:1'}}}\n", name, options)
-	}
-	conf, err := config.Parse("test", []byte(b.String()), nil, docChecks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := newAgent("test", conf, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	serve := func(serve func(net.Listener) error) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		go serve(l)
-		return l.Addr().String()
-	}
-	feed, admin := serve(a.feed.Serve), serve(a.admin.Serve)
-	t.Cleanup(a.stop)
-
-	c, err := net.Dial("tcp", feed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	pool := policyNames()[0]
-	a.decider.Pool(pool).Engine(pool).Signals(decider.Signals{})
-	line := templates.FeedMarker + " ev=close rid=00000000000000000000000000000001 pool=" + pool + " srv=" + pool + " st=200 ts=-- t0=1 tf=2"
-	fmt.Fprintf(c, "%d %s", len(line), line)
-	for deadline := time.Now().Add(10 * time.Second); a.decider.Pool(pool).Status().Stats.Outcomes[decider.Served] == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the feed's line did not arrive")
-		}
-	}
-
-	names := map[string]bool{}
-	for {
-		resp, err := http.Get("http://" + admin + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(bytes.NewReader(text))
-		for lines.Scan() {
-			m, _, _ := strings.Cut(strings.Fields(lines.Text() + " ")[0], "{")
-			for _, part := range []string{"_bucket", "_sum", "_count"} {
-				if whole := strings.TrimSuffix(m, part); strings.HasSuffix(whole, "_seconds") {
-					m = whole
-				}
-			}
-			if strings.HasPrefix(m, "pointsman_") {
-				names[m] = true
-			}
-		}
-		if names["pointsman_ttft_seconds"] { // which comes a moment after the outcome
-			return names
-		}
-	}
-}
-
 var measure = flag.String("measure", "", "replay this trace and write what it tells of each policy into its page")
 
 // Each page tells what the policy did with the same trace: the numbers are
@@ -258,7 +169,7 @@ func TestMeasuredPages(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range policyNames() {
+	for _, name := range policies.Names() {
 		text := page(t, "policies/"+name+".md")
 		if *measure != "" {
 			text = rows.ReplaceAllLiteralString(text, begin+measured[name])
@@ -275,7 +186,7 @@ func TestMeasuredPages(t *testing.T) {
 // measureAll replays the trace with every policy, and returns a row for each.
 func measureAll(t *testing.T, load string) map[string]string {
 	t.Helper()
-	specs := policyNames()
+	specs := policies.Names()
 	for i, name := range specs {
 		switch name {
 		case "expression":
@@ -295,7 +206,7 @@ func measureAll(t *testing.T, load string) map[string]string {
 		if err := sonic.UnmarshalString(line, &r); err != nil {
 			t.Fatal(err)
 		}
-		rows[policyNames()[i]] = fmt.Sprintf("| %s | %.3f | %.2f s | %.2f s | %.2f s | %.1f s |\n", load, r.HitRate, r.TTFT.Mean, r.TTFT.P50, r.TTFT.P90, r.TTFT.P99)
+		rows[policies.Names()[i]] = fmt.Sprintf("| %s | %.3f | %.2f s | %.2f s | %.2f s | %.1f s |\n", load, r.HitRate, r.TTFT.Mean, r.TTFT.P50, r.TTFT.P90, r.TTFT.P99)
 	}
 	return rows
 }

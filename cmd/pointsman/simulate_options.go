@@ -31,7 +31,7 @@ type simulatedPolicy struct {
 // no policy.
 func parsePolicies(args []string, bounds ...string) ([]simulatedPolicy, error) {
 	var list []simulatedPolicy
-	names := append(policyNames(), bounds...)
+	names := append(policies.Names(), bounds...)
 	for _, spec := range splitOutside(strings.Join(args, ","), ',') {
 		switch spec = strings.TrimSpace(spec); {
 		case spec == "":
@@ -45,9 +45,9 @@ func parsePolicies(args []string, bounds ...string) ([]simulatedPolicy, error) {
 			return nil, err
 		}
 		list = append(list, simulatedPolicy{spec, func() (decider.Policy, error) {
-			p, _, err := newPolicy(c)
+			p, _, err := policies.New(c.Name, c)
 			return p, err
-		}, c.Name == lateBinding})
+		}, policies.Late(c.Name)})
 	}
 	return list, nil
 }
@@ -79,11 +79,7 @@ func parsePolicy(spec string, names []string) (*config.Policy, error) {
 	}
 	text := "pools: {pool: {replicas: {r0: {address: 127.0.0.1:1}}, policy: " + flow + "}}\n"
 	c, err := config.Parse("--policy", []byte(text), nil, config.Checks{
-		Policies: names,
-		Policy: func(p *config.Policy) error {
-			_, _, err := newPolicy(p)
-			return err
-		},
+		Policies: names, Policy: checks.Policy,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", spec, err)

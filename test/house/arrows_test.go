@@ -45,10 +45,13 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"agent": {"admin", "config", "decider", "decider/policy", "decider/queue", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
-		"haproxy", "intake", "listen", "nginx", "prompt", "session", "spoa", "templates"},
-	"demo": {"admin", "agent", "config", "decider", "prompt", "sim", "sim/fakevllm", "templates"},
-	"cmd/pointsman": {"admin", "agent", "config", "decider", "decider/policy", "decider/queue", "demo", "discover", "engine", "engine/kvevents", "engine/metrics",
+	"resolve":      {"config", "decider", "decider/policy", "decider/queue", "discover", "session", "templates"},
+	"check":        {"haproxy", "nginx", "resolve", "templates"},
+	"admin/client": {"admin", "decider", "engine"},
+	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
+		"haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
+	"demo": {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
+	"cmd/pointsman": {"admin/client", "agent", "check", "config", "decider", "decider/policy", "decider/queue", "demo", "resolve", "discover", "engine", "engine/kvevents", "engine/metrics",
 		"engine/tokenize", "haproxy", "intake", "listen", "nginx", "prompt", "session", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "spoa", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {},

@@ -45,7 +45,7 @@ func TestCustomPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin = "var policies = []policyEntry{\n"
+	const begin = "var policies = policy.Table{\n"
 	after := strings.Replace(string(before), begin, begin+blocks[1], 1)
 	if after == string(before) {
 		t.Fatalf("%s has no table of policies", table)

@@ -1,0 +1,70 @@
+// Package client asks a running agent through its admin address, and prints
+// what it answers for a terminal.
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Client asks the agent whose admin address, as host:port, it is.
+type Client string
+
+// maxAnswer bounds an answer, in bytes.
+const maxAnswer = 64 << 20
+
+// Status returns the pools and replicas as JSON.
+func (c Client) Status() ([]byte, error) { return c.get("/status") }
+
+// Signals returns what the engines report as JSON.
+func (c Client) Signals() ([]byte, error) { return c.get("/signals") }
+
+func (c Client) get(path string) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://"+string(c)+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return do(req)
+}
+
+// Explain returns as JSON why a body would go where. path is that of the API,
+// headers are lines as "name: value".
+func (c Client) Explain(path string, headers []string, body []byte) ([]byte, error) {
+	u := "http://" + string(c) + "/debug/explain?path=" + url.QueryEscape(path)
+	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, fmt.Errorf("header %q: want 'name: value'", h)
+		}
+		req.Header.Set("Explain-"+strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return do(req)
+}
+
+// do sends a request and returns the body of its answer.
+func do(req *http.Request) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("is the agent running, and is this its admin address? %w", err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != "application/json" {
+		return nil, errors.New(strings.TrimSpace(string(b)))
+	}
+	return b, nil
+}

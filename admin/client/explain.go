@@ -1,0 +1,127 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/bytedance/sonic"
+
+	"pointsman/decider"
+)
+
+// PrintExplanation prints an answer of Explain: what was seen of the request,
+// the decision, and each candidate with the terms of its score.
+func PrintExplanation(w io.Writer, answer []byte) error {
+	var refused struct {
+		Status int
+		Reason string
+	}
+	if sonic.Unmarshal(answer, &refused) == nil && refused.Status != 0 {
+		fmt.Fprintf(w, "refused with %d: %s\n", refused.Status, refused.Reason)
+		return nil
+	}
+	var x decider.Explanation
+	if err := sonic.Unmarshal(answer, &x); err != nil {
+		return err
+	}
+	printExplanation(w, &x)
+	return nil
+}
+
+func printExplanation(w io.Writer, x *decider.Explanation) {
+	fmt.Fprintf(w, "pool %s, policy %s\n", x.Pool, x.Policy)
+	seen := []string{fmt.Sprintf("about %d prompt tokens", x.Input)}
+	if x.Output >= 0 {
+		seen = append(seen, fmt.Sprintf("at most %d output tokens", x.Output))
+	}
+	if x.Model != "" {
+		seen = append(seen, "model "+x.Model)
+	}
+	for _, f := range []struct {
+		on   bool
+		text string
+	}{{x.Stream, "streamed"}, {x.Session, "with a session"}, {x.Cut, "cut"}} {
+		if f.on {
+			seen = append(seen, f.text)
+		}
+	}
+	fmt.Fprintln(w, "request:", strings.Join(seen, ", "))
+	switch {
+	case x.Server != "":
+		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
+	case x.Queue != nil && x.Queue.NoReplica:
+		fmt.Fprintf(w, "decision: none (%s), held until a replica is up\n\n", x.Why)
+	case x.Refused != 0:
+		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Refused)
+	default:
+		fmt.Fprintf(w, "decision: none (%s), the proxy balances by itself\n\n", x.Why)
+	}
+	if q := x.Queue; q != nil {
+		deadline := ""
+		if q.Deadline > 0 {
+			deadline = fmt.Sprintf(", deadline in %.1fs", q.Deadline)
+		}
+		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
+	}
+	terms := termNames(x.Candidates)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT", "SIGNAL AGE"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
+	slices.SortStableFunc(x.Candidates, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
+	for _, c := range x.Candidates {
+		rank := "-"
+		if c.Rank > 0 {
+			rank = fmt.Sprint(c.Rank)
+		}
+		age := "never"
+		if c.SignalAge != nil {
+			age = fmt.Sprintf("%.1f s ago", *c.SignalAge)
+		}
+		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight), age}
+		for _, name := range terms {
+			cell := ""
+			if v, ok := c.Terms[name]; ok {
+				cell = figure(v)
+			}
+			row = append(row, cell)
+		}
+		fmt.Fprintln(t, strings.Join(append(row, c.Excluded, c.Saturated), "\t"))
+	}
+	t.Flush()
+}
+
+// figure is a number with four digits, or all of those before the point.
+func figure(v float64) string {
+	if v >= 1000 || v <= -1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+// rankOrder sorts the chosen ones first, the excluded ones last.
+func rankOrder(c decider.Candidate) int {
+	switch {
+	case c.Rank > 0:
+		return c.Rank
+	case c.Excluded != "":
+		return 5
+	}
+	return 4
+}
+
+func termNames(cs []decider.Candidate) []string {
+	seen := map[string]bool{}
+	var names []string
+	for _, c := range cs {
+		for n := range c.Terms {
+			if !seen[n] {
+				seen[n] = true
+				names = append(names, n)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/bytedance/sonic"
+
+	"pointsman/admin"
+	"pointsman/decider"
+)
+
+// PrintStatus prints an answer of Status as tables.
+func PrintStatus(w io.Writer, answer []byte) error {
+	var s admin.Status
+	if err := sonic.Unmarshal(answer, &s); err != nil {
+		return err
+	}
+	printStatus(w, &s)
+	return nil
+}
+
+func printStatus(w io.Writer, s *admin.Status) {
+	fmt.Fprintf(w, "pointsman %s\n", s.Version)
+	for _, p := range s.Pools {
+		models := "any model"
+		if len(p.Models) > 0 {
+			models = strings.Join(p.Models, ", ")
+		}
+		fmt.Fprintf(w, "\npool %s, %s: %s, %d in flight\n", p.Name, p.Policy, models, p.Reservations)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(t, "  replica\taddress\tstate\tweight\tin flight\twaiting\ttokens\tchosen\tserved\tfailed\t")
+		for _, r := range p.Replicas {
+			state := r.State
+			if state == "cooling" {
+				state = fmt.Sprintf("cooling %.0fs", r.CoolFor)
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+				r.Name, r.Address, state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
+		}
+		t.Flush()
+		if p.Admission != nil {
+			printQueue(w, p.Admission)
+		}
+		if len(p.Replicas) == 0 {
+			fmt.Fprintln(w, "  no replicas: none in the configuration, and none found at the proxy yet")
+		}
+	}
+}
+
+// printQueue prints the bands of a pool.
+func printQueue(w io.Writer, a *decider.AdmissionStatus) {
+	where := "the agent"
+	if !a.Hold {
+		where = "the proxy"
+	}
+	if a.NoReplica {
+		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
+	} else {
+		fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tno replica\tgone\t")
+	for _, b := range a.Bands {
+		for _, class := range slices.Sorted(maps.Keys(b.Counts)) {
+			c := b.Counts[class]
+			mean := c.WaitSeconds / float64(max(c.Admitted, 1))
+			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%.1fs\t%d\t%d\t%.2fs\t%d\t%d\t%d\t%d\t%d\t\n", b.Name, class, b.Queued, b.Tokens, b.Oldest,
+				c.Held, c.Admitted, mean, c.Refused["queue_full"], c.Refused["waited_too_long"], c.Refused["deadline"], c.Refused["no_replica"], c.Gone)
+		}
+	}
+	t.Flush()
+}

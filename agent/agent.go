@@ -1,0 +1,160 @@
+// Package agent is the running service: it opens the sockets, answers the
+// proxies, follows their feeds, the replicas and the engines, and applies the
+// configuration again when it is told to reload.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"pointsman/admin"
+	"pointsman/decider"
+	"pointsman/decider/policy"
+	"pointsman/engine"
+	"pointsman/engine/tokenize"
+	"pointsman/haproxy"
+	"pointsman/listen"
+	"pointsman/resolve"
+	"pointsman/spoa"
+)
+
+// Options say what an agent runs with.
+type Options struct {
+	Config   string // path of the configuration file
+	Version  string // of the program, for logs and the admin endpoint
+	Policies policy.Table
+	Log      *slog.Logger
+}
+
+// Agent is a running pointsman. Its fields belong to the goroutine of Run,
+// except for those that are safe for concurrent use by themselves.
+type Agent struct {
+	Options
+	conf   *resolve.Config
+	wanted decider.Config // what conf says, without the replicas that were found
+	epoch  time.Time      // when the decider's clock was 0
+
+	decider *decider.Decider
+	engines *engine.Watch
+	spoe    *spoa.Server
+	feed    *haproxy.Feed
+	admin   *admin.Server
+	conns   *listen.Group    // of the admin endpoint
+	nginx   *nginxSide       // nil when nginx does not ask
+	runtime *haproxy.Runtime // nil without haproxy.runtime_api
+
+	watchers watchers
+	sources  *sources
+	failed   chan error // of the servers
+}
+
+// New loads the configuration and returns an agent that runs with it.
+func New(o Options) (*Agent, error) {
+	conf, err := resolve.Load(o.Config, resolve.Options{Policies: o.Policies})
+	if err != nil {
+		return nil, err
+	}
+	set := metrics.NewSet()
+	epoch := time.Now()
+	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
+	asked := haproxy.NewAgent(d, set)
+	tokenizer := tokenize.New(set)
+	asked.Prepare = tokenizer.Prepare
+	a := &Agent{
+		Options: o, conf: conf, epoch: epoch, wanted: conf.Decider(epoch),
+		decider:  d,
+		engines:  engine.NewWatch(d, set, o.Log),
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: asked.Handle, Log: o.Log},
+		feed:     haproxy.NewFeed(d, set, o.Log),
+		admin:    admin.New(d, set, o.Version),
+		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
+		watchers: watchers{},
+		sources:  newSources(),
+		failed:   make(chan error, 8),
+	}
+	if conf.File.Listen.Nginx != "" {
+		a.nginx = newNginxSide(a, set)
+		a.nginx.agent.Prepare = tokenizer.Prepare
+	}
+	a.admin.Prepare = tokenizer.Prepare
+	a.admin.Signals = func() any { return a.engines.Status() }
+	exportSPOE(set, a.spoe)
+	a.apply()
+	return a, nil
+}
+
+// Run serves until SIGTERM, SIGINT or the end of ctx. Then it lets the decisions
+// under way finish. The proxy goes on by itself.
+func (a *Agent) Run(ctx context.Context) error {
+	a.warn()
+	tuneGC(os.Getenv)
+	if err := a.serve(inherited()); err != nil {
+		a.stop()
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.followHAProxy(ctx)
+	go a.engines.Run(ctx)
+	go a.tick(ctx)
+	a.watch()
+
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	a.notify(daemon.SdNotifyReady)
+	a.Log.Info("deciding", "version", a.Version, "config", a.Config, "pools", len(a.decider.Pools()))
+	for {
+		select {
+		case err := <-a.failed:
+			a.stop()
+			return err
+		case f := <-a.sources.found:
+			a.discovered(ctx, f)
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				a.reload()
+				continue
+			}
+			a.Log.Info("draining", "signal", s.String())
+			a.stop()
+			return nil
+		case <-ctx.Done():
+			a.stop()
+			return nil
+		}
+	}
+}
+
+// warn logs what the configuration probably does not mean.
+func (a *Agent) warn() {
+	for _, w := range a.conf.Warnings() {
+		a.Log.Warn(w.Error())
+	}
+}
+
+// followHAProxy begins to follow HAProxy's runtime API, where it is configured.
+func (a *Agent) followHAProxy(ctx context.Context) {
+	h := &a.conf.File.HAProxy
+	if h.RuntimeAPI == "" {
+		return
+	}
+	network, address := split(h.RuntimeAPI)
+	a.runtime = &haproxy.Runtime{
+		Network: network, Address: address, Poll: h.Poll,
+		Decider: a.decider, Log: a.Log, Members: a.sources.members,
+	}
+	go a.runtime.Run(ctx)
+}
+
+// maxConns is how many connections HAProxy may open. An answer that is held
+// takes almost one connection each, in addition to the usual ones.
+func maxConns(c *resolve.Config) int { return spoa.DefaultMaxConns + c.MaxHeld() }

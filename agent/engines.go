@@ -1,0 +1,25 @@
+package agent
+
+import (
+	"pointsman/engine"
+	"pointsman/engine/metrics"
+	"pointsman/resolve"
+)
+
+// engineOptions say what the engines of each pool are.
+func engineOptions(c *resolve.Config) map[string]engine.PoolOptions {
+	options := map[string]engine.PoolOptions{}
+	for _, p := range c.Pools {
+		o := engine.PoolOptions{
+			Kind: metrics.KindOf(p.Engine), Metrics: p.Metrics, Events: engine.EventOptions(p.KVEvents),
+			Replicas: map[string]engine.EventOptions{},
+		}
+		for _, r := range p.Replicas {
+			if r.KVEvents.Port > 0 {
+				o.Replicas[r.Name] = engine.EventOptions(r.KVEvents)
+			}
+		}
+		options[p.Name] = o
+	}
+	return options
+}

@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+)
+
+// NewLogger returns a logger to standard error. An unknown level is info. In
+// the journal, which has its own, lines have no time.
+func NewLogger(level string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: l}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		options.ReplaceAttr = withoutTime
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options))
+}
+
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}

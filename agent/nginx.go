@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/nginx"
+	"pointsman/resolve"
+)
+
+// nginxSide serves nginx, beside HAProxy or in its place. Both use one decider,
+// and so share one view of the replicas.
+type nginxSide struct {
+	servers *nginx.Servers
+	agent   *nginx.Agent
+	feed    *nginx.Feed
+}
+
+func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
+	s := nginx.NewServers(a.decider)
+	_, address := split(a.conf.File.Listen.Nginx)
+	n := &nginxSide{
+		servers: s,
+		agent:   nginx.NewAgent(a.decider, s, nginxOptions(a.conf), set, a.Log),
+		feed:    nginx.NewFeed(a.decider, s, address, set, a.Log),
+	}
+	n.feed.Other = a.feed.Witnessed // HAProxy's datagrams come to the same port
+	return n
+}
+
+func nginxOptions(c *resolve.Config) nginx.Options {
+	showAdmission := map[string]bool{}
+	for _, p := range c.Pools {
+		if p.Admission != nil && p.Admission.ResponseHeaders {
+			showAdmission[p.Name] = true
+		}
+	}
+	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), Tell: showAdmission}
+}
+
+// stop answers the requests under way, then ends the feed.
+func (n *nginxSide) stop(ctx context.Context, log *slog.Logger) {
+	if err := n.agent.Shutdown(ctx); err != nil {
+		log.Warn("decisions under way were cut off", "proxy", "nginx", "error", err)
+	}
+	n.feed.Close()
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+
+	"pointsman/config"
+)
+
+// sockets are those that systemd passes, until they are used.
+type sockets struct {
+	listeners map[string][]net.Listener // by their FileDescriptorName
+	packets   []net.PacketConn
+}
+
+// inherited returns the sockets that systemd passes.
+func inherited() *sockets {
+	s := &sockets{listeners: map[string][]net.Listener{}}
+	for _, f := range activation.Files(true) {
+		if l, err := net.FileListener(f); err == nil {
+			s.listeners[f.Name()] = append(s.listeners[f.Name()], l)
+		} else if c, err := net.FilePacketConn(f); err == nil {
+			s.packets = append(s.packets, c)
+		}
+		f.Close()
+	}
+	return s
+}
+
+// listen opens an address of the configuration. Sockets of that name from
+// systemd replace it; there may be several, such as one inside a chroot.
+func (s *sockets) listen(name, address string) ([]net.Listener, error) {
+	if ls := s.listeners[name]; len(ls) > 0 {
+		delete(s.listeners, name)
+		return ls, nil
+	}
+	network, addr, err := config.ParseAddress(address)
+	if err != nil {
+		return nil, fmt.Errorf("listen.%s: %w", name, err)
+	}
+	l, err := open(network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen.%s: %w", name, err)
+	}
+	return []net.Listener{l}, nil
+}
+
+// listenPacket opens an address for datagrams, or returns the socket from
+// systemd that is bound to it.
+func (s *sockets) listenPacket(address string) (net.PacketConn, error) {
+	for i, c := range s.packets {
+		if c.LocalAddr().String() == address {
+			s.packets = slices.Delete(s.packets, i, i+1)
+			return c, nil
+		}
+	}
+	return net.ListenPacket("udp", address)
+}
+
+// close closes the sockets that were not used.
+func (s *sockets) close(log *slog.Logger) {
+	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
+		log.Warn("a socket from systemd is not served: it is off in the configuration, or its name is unknown", "name", name)
+		for _, l := range s.listeners[name] {
+			l.Close()
+		}
+	}
+	for _, c := range s.packets {
+		log.Warn("a datagram socket from systemd is not served: its address is not that of listen.feed", "address", c.LocalAddr().String())
+		c.Close()
+	}
+}
+
+// open listens on an address. The proxy runs as another user and reaches a unix
+// socket by its group.
+func open(network, address string) (net.Listener, error) {
+	if network != "unix" {
+		return net.Listen(network, address)
+	}
+	if err := removeStale(address); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(address, 0o660); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that a killed agent left behind. It removes
+// neither a file nor a socket that another process serves.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and is no socket", path)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return fmt.Errorf("%s is in use: another agent serves it", path)
+	}
+	return os.Remove(path)
+}

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// drainTime is how long the decisions under way may take at the end.
+const drainTime = 5 * time.Second
+
+// stop lets the decisions under way finish, then closes everything.
+func (a *Agent) stop() {
+	a.notify(daemon.SdNotifyStopping)
+	a.admin.Drain()
+	a.watchers.stop()
+	a.decider.Drain() // answers what is held
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if err := a.spoe.Shutdown(ctx); err != nil {
+		a.Log.Warn("decisions under way were cut off", "error", err)
+	}
+	if a.nginx != nil {
+		a.nginx.stop(ctx, a.Log)
+	}
+	a.feed.Close()
+	if err := a.admin.Shutdown(); err != nil {
+		a.Log.Debug("admin shutdown", "error", err)
+	}
+}

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+const (
+	tickInterval = time.Second
+	// releaseInterval is how often held requests are looked through for what no
+	// event releases, such as a deadline.
+	releaseInterval = 20 * time.Millisecond
+)
+
+// tick does what is due periodically until ctx ends: it ends leases, releases
+// held requests, and sends systemd a sign of life, which shows that the pools
+// can be locked.
+func (a *Agent) tick(ctx context.Context) {
+	watchdog := watchdogInterval()
+	interval := tickInterval
+	if watchdog > 0 {
+		interval = min(interval, watchdog/3)
+	}
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	release := time.NewTimer(releaseInterval)
+	defer release.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-release.C:
+			next := interval // a reload may bring an admission that holds
+			if a.decider.HoldsRequests() {
+				a.decider.Dispatch()
+				next = releaseInterval
+			}
+			release.Reset(next)
+		case <-t.C:
+			a.decider.Sweep()
+			a.feed.Recover(time.Now())
+			if a.nginx != nil {
+				a.nginx.servers.Refresh()
+			}
+			if watchdog > 0 {
+				a.notify(daemon.SdNotifyWatchdog)
+			}
+		}
+	}
+}

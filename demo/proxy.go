@@ -1,0 +1,97 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"pointsman/config"
+	"pointsman/templates"
+)
+
+// defaults are those of the configuration file.
+var defaults = config.Default()
+
+// proxy is the proxy on the stage.
+type proxy struct {
+	name, title string
+	command     []string // that runs it
+	version     string
+
+	// lay returns the files of the proxy, its arguments, and the lines of the
+	// agent's configuration that concern it.
+	lay func(s *stage, l layout) (files []templates.File, args []string, conf string, err error)
+}
+
+// layout is what the proxy has to know of the stage: addresses as host:port.
+type layout struct {
+	front, feed string
+	pool        templates.Pool
+	timeout     time.Duration // of decisions
+}
+
+// proxy finds the proxy to run, and its version.
+func (o *Options) proxy() (*proxy, error) {
+	p := &proxy{name: o.Proxy, title: "HAProxy", command: slices.Clone(o.Command)}
+	if o.Proxy == Nginx {
+		p.title, p.lay = "nginx", layNginx
+	}
+	if _, err := exec.LookPath(p.command[0]); err != nil {
+		// Where it is, but not in the path of a plain user.
+		if sbin, err := exec.LookPath("/usr/sbin/" + p.command[0]); err == nil {
+			p.command[0] = sbin
+		}
+	}
+	out, err := exec.Command(p.command[0], append(slices.Clone(p.command[1:]), "-v")...).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%s does not run: %w (on Debian: apt-get install %s)", strings.Join(p.command, " "), err, p.name)
+	}
+	if o.Proxy == Nginx {
+		_, after, ok := strings.Cut(string(out), "nginx/")
+		if !ok {
+			return nil, errors.New("nginx -v prints no version")
+		}
+		p.version = strings.Fields(after)[0]
+		return p, nil
+	}
+	v, err := templates.ParseVersion(string(out))
+	if err != nil {
+		return nil, err
+	}
+	p.version = v.String()
+	if f := strings.Fields(string(out)); len(f) > 2 {
+		p.version, _, _ = strings.Cut(f[2], "-")
+	}
+	p.lay = func(s *stage, l layout) ([]templates.File, []string, string, error) { return layHAProxy(s, l, v) }
+	return p, nil
+}
+
+func layHAProxy(s *stage, l layout, v templates.Version) ([]templates.File, []string, string, error) {
+	o := templates.HAProxy{
+		Version: v, Bind: l.front,
+		AgentAddress: "unix://" + filepath.Join(s.folder, "spoe.sock"), FeedAddress: l.feed,
+		SPOEConf:   filepath.Join(s.folder, templates.SPOEFile),
+		RuntimeAPI: "unix://" + filepath.Join(s.folder, "haproxy.sock"),
+		Bufsize:    int(defaults.HAProxy.Bufsize), ProcessingTimeout: l.timeout,
+		Pools: []templates.Pool{l.pool},
+	}
+	files, err := templates.RenderHAProxy(o)
+	conf := fmt.Sprintf("listen: {spoe: %q, feed: %q, admin: %q}\nhaproxy: {runtime_api: %q}\n", o.AgentAddress, l.feed, s.admin, o.RuntimeAPI)
+	return files, []string{"-db", "-f", filepath.Join(s.folder, templates.ConfigFile)}, conf, err
+}
+
+func layNginx(s *stage, l layout) ([]templates.File, []string, string, error) {
+	o := templates.Nginx{
+		Bind:         l.front,
+		AgentAddress: "unix://" + filepath.Join(s.folder, "nginx.sock"), FeedAddress: l.feed,
+		Folder: s.folder, ProcessingTimeout: l.timeout, BodyBuffer: int(defaults.Nginx.BodyBuffer),
+		Pools: []templates.Pool{l.pool},
+	}
+	files, err := templates.RenderNginx(o)
+	conf := fmt.Sprintf("listen: {spoe: off, nginx: %q, feed: %q, admin: %q}\n", o.AgentAddress, l.feed, s.admin)
+	return files, templates.NginxArguments(s.folder, filepath.Join(s.folder, templates.NginxFile)), conf, err
+}
