@@ -124,7 +124,7 @@ func (d *Decider) PoolNamed(name []byte) *Pool { return d.table.Load().poolNamed
 // ended before it reached one.
 func (d *Decider) Finished(o Outcome) {
 	for _, p := range d.Pools() {
-		if p.finishedOrBuried(o) {
+		if p.finishedOrGone(o) {
 			return
 		}
 	}

@@ -169,6 +169,6 @@ func TestTokenOptionsAreChecked(t *testing.T) {
 
 // hasBlock reports whether any replica has the block.
 func hasBlock(p *Pool, key uint64) bool {
-	_, best := p.caches.Match([]uint64{key}, nil)
+	_, best := p.account.caches.model.Match([]uint64{key}, nil)
 	return best > 0
 }

@@ -25,7 +25,7 @@ func (p *Pool) refresh() {
 // failed a moment ago, or has just come up, steps back as long as others are
 // left: those filters thin the choice, but never empty it.
 func (p *Pool) candidates(r *Request, now time.Duration) []int {
-	if p.plain && r.Exclude == "" && (r.LoRA == "" || !p.anyLists) && now >= p.coolUntil && now >= p.slowUntil {
+	if p.plain && r.Exclude == "" && (r.LoRA == "" || !p.anyLists) && now >= p.ejectedUntil && now >= p.slowUntil {
 		return p.open
 	}
 	p.some = p.some[:0]
@@ -36,7 +36,7 @@ func (p *Pool) candidates(r *Request, now time.Duration) []int {
 	}
 	usable := p.some
 	for _, i := range usable {
-		if c := p.replicas[i]; now >= c.coolUntil && p.warm(c, now) {
+		if c := p.replicas[i]; now >= c.ejectedUntil && p.warm(c, now) {
 			p.some = append(p.some, i)
 		}
 	}

@@ -56,7 +56,7 @@ func (p *Pool) setFilters() {
 			p.filters = append(p.filters, x.filter)
 		}
 	}
-	p.sessions.enable(f.Sticky)
+	p.account.sessions.enable(f.Sticky)
 	p.whys = p.whys[:0]
 	for set := range 1 << len(p.filters) {
 		why := p.config.PolicyName

@@ -219,8 +219,8 @@ func TestNarrowingNeverEmpties(t *testing.T) {
 // checkAdapters compares the adapters of replicas with their reservations.
 func checkAdapters(t *rapid.T, p *Pool) {
 	lora := map[*Replica]map[string]int{}
-	for _, i := range p.reservations.byID {
-		v := &p.reservations.slots[i]
+	for _, i := range p.account.byID {
+		v := &p.account.slots[i]
 		if lora[v.replica] == nil {
 			lora[v.replica] = map[string]int{}
 		}

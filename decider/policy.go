@@ -80,7 +80,9 @@ func (v *View) Cached(i int) int {
 // it, predicted: prompt tokens that it has not cached, of requests whose first
 // token has not come, less what it must have done of them by now. A token deep
 // in a prompt counts for more than one, as attention makes it cost more.
-func (v *View) PrefillBacklog(i int) float64 { return v.pool.load.backlog(v.Replicas[i], v.Now) }
+func (v *View) PrefillBacklog(i int) float64 {
+	return v.pool.account.load.backlog(v.Replicas[i], v.Now)
+}
 
 // Queued is the number of requests in that queue.
 func (v *View) PrefillQueueLen(i int) int { return v.Replicas[i].prefill.n }
@@ -113,7 +115,7 @@ func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(
 
 // Speed is the prefill speed of the replica at index i of Replicas, learned
 // from first tokens, in the tokens of Queue a second.
-func (v *View) PrefillSpeed(i int) float64 { return v.pool.load.speedOf(v.Replicas[i]) }
+func (v *View) PrefillSpeed(i int) float64 { return v.pool.account.load.speedOf(v.Replicas[i]) }
 
 // Heat is how often, of late, requests came for the first of the prompt's
 // blocks that the replica at index i of Replicas lacks: a count that falls to
@@ -128,7 +130,7 @@ func (v *View) BlockRequestRate(i int) float64 {
 	}
 	if d != v.rateDepth {
 		// Most replicas lack the same block: it is looked up once for all.
-		v.rateDepth, v.rate = d, v.pool.caches.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
+		v.rateDepth, v.rate = d, v.pool.account.caches.model.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
 	}
 	return v.rate
 }
@@ -176,4 +178,12 @@ func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []i
 		best[pos], ties[pos], dst[start+pos] = x, tie, i
 	}
 	return dst
+}
+
+// matchPrefix finds out how much of the request's prompt each replica has.
+func (v *View) matchPrefix(r *Request) {
+	v.input, v.blocks, v.rateDepth = r.Input, r.Blocks, -1
+	if m := v.pool.account.caches.model; m != nil {
+		v.depth, v.best = m.Match(r.Blocks, v.depth)
+	}
 }

@@ -24,10 +24,10 @@ func TestLeastWorkFollowsTheCacheUntilAQueueCostsMore(t *testing.T) {
 	// 10,250 tokens are cached there; 100 times as many queue.
 	clock.now += time.Minute
 	for n := range 10 {
-		v := p.reservations.add(newID())
+		v := p.account.add(newID())
 		v.started, v.tokens, v.input = false, 100_000, 100_000
 		v.request.keep(&Request{Stream: true, Blocks: []uint64{uint64(n)}})
-		p.book(v, p.byName[home.Server], clock.now)
+		p.account.book(v, p.byName[home.Server], clock.now)
 	}
 	if d, _ := decide(p, document(1, 40, 10)); d.Server == home.Server {
 		t.Error("a request queued behind a million tokens to save ten thousand")
@@ -70,10 +70,10 @@ func TestLeastWorkKeepsAffinityBesideAHotReplica(t *testing.T) {
 		homes[n] = d.Server
 	}
 	for range 500 {
-		v := p.reservations.add(newID())
+		v := p.account.add(newID())
 		v.started, v.tokens, v.input = true, 200, 200
 		v.request.keep(&Request{})
-		p.book(v, p.byName["r0"], 0)
+		p.account.book(v, p.byName["r0"], 0)
 	}
 	kept := 0
 	for n := range 40 {
@@ -154,10 +154,10 @@ func TestLeastWorkAvoidsAFullCache(t *testing.T) {
 	home, id := decide(p, document(1, 20, 10))
 	p.FirstToken(id, []byte(home.Server))
 	for range 3 { // decoding: no queue, but memory
-		v := p.reservations.add(newID())
+		v := p.account.add(newID())
 		v.started, v.tokens, v.input = true, 20_000, 0
 		v.request.keep(&Request{})
-		p.book(v, p.byName[home.Server], 0)
+		p.account.book(v, p.byName[home.Server], 0)
 	}
 	if d, _ := decide(p, document(1, 20, 10)); d.Server == home.Server {
 		t.Error("a request was sent where its cache would be pressed out")
@@ -166,8 +166,8 @@ func TestLeastWorkAvoidsAFullCache(t *testing.T) {
 
 func TestLeastWorkGivesFastReplicasMore(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
-	p.load.learn(p.byName["r0"], 1e6, 50) // 20,000 tokens/s
-	p.load.learn(p.byName["r1"], 1e6, 200)
+	p.account.load.learn(p.byName["r0"], 1e6, 50) // 20,000 tokens/s
+	p.account.load.learn(p.byName["r1"], 1e6, 200)
 	counts := map[string]int{}
 	for n := range 300 {
 		d, _ := decide(p, document(n, 8, 0))
@@ -175,7 +175,7 @@ func TestLeastWorkGivesFastReplicasMore(t *testing.T) {
 	}
 	if c := counts["r0"]; c < 180 || c > 260 {
 		t.Errorf("the faster one of two got %d of 300 (learned %.0f and %.0f tokens/s)",
-			c, p.load.speedOf(p.byName["r0"]), p.load.speedOf(p.byName["r1"]))
+			c, p.account.load.speedOf(p.byName["r0"]), p.account.load.speedOf(p.byName["r1"]))
 	}
 }
 

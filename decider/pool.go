@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"pointsman/decider/kvcache"
 )
 
 // PoolConfig describes a pool.
@@ -68,34 +66,29 @@ type Pool struct {
 	replicas []*Replica
 	byName   map[string]*Replica
 
-	open      []int         // indexes of the replicas that take requests
-	plain     bool          // no limit is set: open is all there is to know
-	coolUntil time.Duration // the latest of the replicas'
-	slowUntil time.Duration // when the last slow start ends
+	open         []int         // indexes of the replicas that take requests
+	plain        bool          // no limit is set: open is all there is to know
+	ejectedUntil time.Duration // the latest of the replicas'
+	slowUntil    time.Duration // when the last slow start ends
 
-	filters  []filter
-	whys     []string // Decision.Why by the set of filters that narrowed the choice
-	sessions sessions
+	filters []filter
+	whys    []string // Decision.Why by the set of filters that narrowed the choice
 
-	caches        *kvcache.Model // nil = the policy does not look at prompts
 	bytesPerToken bytesPerTokenEstimator
-	load          loadEstimate
 
-	admission admission     // what waits
-	newsAt    time.Duration // when the proxy last told of a request
-	statesAt  time.Duration // when it last told of its servers
-	followers uint64        // of blocks, so far
-	anyLists  bool          // some engine has told its adapters
+	admission  admission     // what waits
+	reportedAt time.Duration // when the proxy last reported anything of a request
+	statesAt   time.Duration // when it last reported the state of its servers
+	anyLists   bool          // some engine has listed its adapters
 
-	reservations reservations
-	gone         tombstones
-	records      records
-	stats        PoolStats
+	account account
+	gone    tombstones
+	records records
+	stats   PoolStats
 
-	view         View
-	some         []int    // scratch for candidates
-	extrapolated []uint64 // scratch of extrapolate
-	order        []int    // scratch for the policy's answer
+	view  View
+	some  []int // scratch for candidates
+	order []int // scratch for the policy's answer
 
 	wide   []int   // the candidates before the filters
 	stages []stage // what each filter left of them, if not all
@@ -105,17 +98,17 @@ type Pool struct {
 
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 	p := &Pool{
-		name:         name,
-		seed:         []byte(name),
-		clock:        clock,
-		byName:       map[string]*Replica{},
-		reservations: newReservations(),
-		gone:         newTombstones(),
-		statesAt:     -blindAfter - 1,
-		view:         View{Rand: r},
+		name:     name,
+		seed:     []byte(name),
+		clock:    clock,
+		byName:   map[string]*Replica{},
+		account:  account{reservations: newReservations()},
+		gone:     newTombstones(),
+		statesAt: -blindAfter - 1,
+		view:     View{Rand: r},
 	}
 	p.view.pool, p.admission.pool = p, p
-	p.load.reservations = &p.reservations
+	p.account.load.reservations = &p.account.reservations
 	return p
 }
 
@@ -159,12 +152,15 @@ func (p *Pool) configure(c PoolConfig) {
 			p.tokens.Store(t.Tokens())
 		}
 		if before != nil || p.tokens.Load() != nil {
-			p.closeCaches()
+			p.account.caches.close(p.replicas)
 		}
 	}
 	p.setBlockTokens()
 	p.setFilters()
-	p.configureCaches()
+	p.account.caches.enable(p.usesPrefix.Load(), p.replicas)
+	if !p.usesPrefix.Load() {
+		p.view.depth, p.view.best = nil, 0
+	}
 	now := p.clock()
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
@@ -223,7 +219,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 			r.adapters.slots = p.config.Filters.LoRASlots
 		}
 	}
-	p.syncCaches(list)
+	p.account.caches.setReplicas(p.replicas, list)
 	p.replicas = list
 	p.view.Replicas, p.view.even = list, true
 	for _, r := range list {
@@ -262,7 +258,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	seen := r.Blocks
-	r.Blocks = p.extrapolate(r, now)
+	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
 	if p.gone.take(r.ID) {
@@ -284,7 +280,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
 		d.Why = p.noneOpen()
 		p.stats.Undecided++
-		p.load.demand.add(prefillCost(r.Input, r.Input), now)
+		p.account.load.demand.add(prefillCost(r.Input, r.Input), now)
 		if len(p.open) == 0 && p.config.RetryAfter > 0 {
 			d.Status, d.Reason = 503, noReplica
 			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
@@ -334,7 +330,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 		return
 	}
 	p.narrow(r)
-	p.matchPrefix(r)
+	p.view.matchPrefix(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
 		if cap(v.terms) < need {
@@ -386,7 +382,7 @@ func (p *Pool) close() {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.admission.drain(now)
-	for v := p.reservations.oldest(); v != nil; v = p.reservations.oldest() {
+	for v := p.account.oldest(); v != nil; v = p.account.oldest() {
 		p.release(v, Outcome{End: Expired}, now)
 	}
 	p.config.Discover = false

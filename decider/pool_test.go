@@ -33,8 +33,8 @@ func TestPoolAccounts(t *testing.T) {
 		}
 		check := func() {
 			inFlight, waiting, tokens := map[*Replica]int{}, map[*Replica]int{}, map[*Replica]int{}
-			for _, i := range p.reservations.byID {
-				v := &p.reservations.slots[i]
+			for _, i := range p.account.byID {
+				v := &p.account.slots[i]
 				inFlight[v.replica]++
 				tokens[v.replica] += v.tokens
 				if !v.started {
@@ -110,7 +110,7 @@ func TestPoolAccounts(t *testing.T) {
 		clock.now += 2 * time.Minute
 		p.sweep()
 		check()
-		if n := p.reservations.len(); n != 0 {
+		if n := p.account.len(); n != 0 {
 			t.Fatalf("%d reservations outlive their leases", n)
 		}
 		for _, r := range p.replicas {
@@ -294,7 +294,7 @@ func TestLeaseIsRenewedByNews(t *testing.T) {
 	p.FirstToken(streaming, []byte("r0"))
 	clock.now += 10 * time.Second
 	p.sweep()
-	if p.reservations.find(quiet) != nil || p.reservations.find(streaming) == nil {
+	if p.account.find(quiet) != nil || p.account.find(streaming) == nil {
 		t.Error("want the quiet one expired and the other one alive")
 	}
 	if s := p.Status().Stats; s.Expired != 1 {

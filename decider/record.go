@@ -155,7 +155,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	defer p.mu.Unlock()
 	now := p.clock()
 	seen := r.Blocks
-	r.Blocks = p.extrapolate(r, now)
+	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
 	p.rank(r, now)
 	x := Explanation{

@@ -110,7 +110,7 @@ func (p *Pool) Status() PoolStatus {
 		Name:          p.name,
 		Policy:        p.config.PolicyName,
 		Models:        append(append([]string{}, p.config.Models...), p.config.LoRA...),
-		Reservations:  p.reservations.len(),
+		Reservations:  p.account.len(),
 		Decisions:     p.stats.Decisions,
 		FellOpen:      p.stats.Adopted + p.stats.Unreserved,
 		BytesPerToken: p.BytesPerToken(), PromptTokens: p.stats.InputTokens, CachedTokens: p.stats.CachedTokens,
@@ -130,8 +130,8 @@ func (p *Pool) Status() PoolStatus {
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			CoolFor: max(0, r.coolUntil-now).Seconds(), Listed: r.listed,
-			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
+			CoolFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
+			CacheTokens: r.CacheTokens(), PrefillSpeed: p.account.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}
