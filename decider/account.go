@@ -40,7 +40,7 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	replica.taken.add(now)
 	a.sessions.put(&v.request, replica)
 	if v.request.LoRA != "" {
-		replica.adapters.take(v.request.LoRA)
+		replica.adapters.reserve(v.request.LoRA)
 		if v.started {
 			replica.adapters.started(v.request.LoRA)
 		}
@@ -66,7 +66,7 @@ func (a *account) unbook(v *reservation, now time.Duration) {
 		v.replica.waiting--
 	}
 	if v.request.LoRA != "" {
-		v.replica.adapters.drop(v.request.LoRA)
+		v.replica.adapters.release(v.request.LoRA)
 	}
 }
 

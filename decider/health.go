@@ -56,7 +56,7 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 // engineRestarted empties what is believed of the memory of r's engine.
 func (p *Pool) engineRestarted(r *Replica) {
 	p.account.caches.restarted(r)
-	r.adapters.restart()
+	r.adapters.restarted()
 }
 
 // Checked reports what the agent's own check of a replica found. A replica that

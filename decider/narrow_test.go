@@ -57,8 +57,8 @@ func TestLocalitySpills(t *testing.T) {
 func TestLoRARanks(t *testing.T) {
 	p, _ := newTestPool(LeastRequests{}, 4, withFilters(Filters{LoRA: true, Spill: 2}))
 	r := p.replicas
-	r[0].adapters.take("other")
-	r[1].adapters.take("other")
+	r[0].adapters.reserve("other")
+	r[1].adapters.reserve("other")
 	first, id := decide(p, withLoRA("sql"))
 	if first.Server != "r2" && first.Server != "r3" {
 		t.Errorf("a new adapter went to %s, which has others", first.Server)
@@ -125,7 +125,7 @@ func TestStickySessions(t *testing.T) {
 func TestFiltersCombine(t *testing.T) {
 	p, _ := newTestPool(LeastRequests{}, 5, withFilters(Filters{Sticky: true, LoRA: true, Spill: 9}), places)
 	for _, i := range []int{1, 3} {
-		p.replicas[i].adapters.take("sql")
+		p.replicas[i].adapters.reserve("sql")
 	}
 	d, _ := decide(p, withLoRA("sql"), inSession(1))
 	if d.Server != "r1" || d.Why != "test+lora_affinity+locality" || d.Fallbacks[1] == "" || slices.Contains(d.Fallbacks[:], "r1") {
@@ -247,8 +247,8 @@ func checkAdapters(t *rapid.T, p *Pool) {
 
 func TestFiltersDoNotAllocate(t *testing.T) {
 	p, clock := newTestPool(LeastRequests{}, 64, withFilters(Filters{Sticky: true, LoRA: true, Spill: 64}), places)
-	p.replicas[5].adapters.take("sql")
-	p.replicas[2].adapters.take("sql")
+	p.replicas[5].adapters.reserve("sql")
+	p.replicas[2].adapters.reserve("sql")
 	for n := range 100 {
 		decide(p, inSession(n))
 	}
@@ -260,7 +260,7 @@ func TestFiltersDoNotAllocate(t *testing.T) {
 
 func BenchmarkFilters(b *testing.B) {
 	p, clock := newTestPool(LeastRequests{}, 64, withFilters(Filters{Sticky: true, LoRA: true, Spill: 64}), places)
-	p.replicas[5].adapters.take("sql")
+	p.replicas[5].adapters.reserve("sql")
 	r := &Request{ID: newID(), Pool: p, Session: 1 << 40, HasSession: true, LoRA: "sql"}
 	b.ReportAllocs()
 	for b.Loop() {

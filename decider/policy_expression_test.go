@@ -190,7 +190,7 @@ func TestQuantities(t *testing.T) {
 	r.taken.add(clock.now)
 	r.ttft = latency{}
 	r.ttft.add(2*time.Second, clock.now)
-	r.adapters.take("sql")
+	r.adapters.reserve("sql")
 	p.view.Now, p.view.input, p.view.Candidates = clock.now, 700, []int{0, 1}
 	queue := p.view.PrefillBacklog(1)
 	if queue < 2000 { // of two prompts of 1000 tokens

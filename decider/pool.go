@@ -261,7 +261,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
-	if p.gone.take(r.ID) {
+	if p.gone.pop(r.ID) {
 		d.Why = "client_gone"
 		p.stats.ClientGone++
 		return

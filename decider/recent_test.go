@@ -80,30 +80,30 @@ func TestAdaptersAreKeptAsEnginesDo(t *testing.T) {
 			t.Fatalf("has %v, want %v", got, w)
 		}
 	}
-	a.take("x")
-	a.drop("x")
+	a.reserve("x")
+	a.release("x")
 	want() // cancelled before its first byte
 	for _, n := range []string{"x", "y"} {
-		a.take(n)
+		a.reserve(n)
 		a.started(n)
-		a.drop(n)
+		a.release(n)
 	}
-	a.take("x")
+	a.reserve("x")
 	want("y", "x")
-	a.take("z")
+	a.reserve("z")
 	want("x", "z") // y was idle, and the least recent
-	a.take("y")
+	a.reserve("y")
 	want("x", "z", "y") // all in use
-	a.drop("z")
+	a.release("z")
 	want("x", "y")
-	a.drop("nobody")
+	a.release("nobody")
 	a.started("nobody")
 	want("x", "y")
-	a.drop("x")
+	a.release("x")
 	want("x", "y")
-	a.restart()
+	a.restarted()
 	want("y") // which is in flight, as far as known
-	a.drop("y")
+	a.release("y")
 	want()
 }
 

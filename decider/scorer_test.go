@@ -102,11 +102,11 @@ func TestScorers(t *testing.T) {
 func TestLoRAScorer(t *testing.T) {
 	p, _ := newTestPool(LeastRequests{}, 4, func(c *PoolConfig) { c.Filters.LoRASlots = 2 })
 	r := p.replicas
-	r[0].adapters.take("sql")
+	r[0].adapters.reserve("sql")
 	r[0].adapters.started("sql")
-	r[1].adapters.take("sql")
-	r[2].adapters.take("a")
-	r[2].adapters.take("b")
+	r[1].adapters.reserve("sql")
+	r[2].adapters.reserve("a")
+	r[2].adapters.reserve("b")
 	wantScores(t, "lora", score(p, LoRAScorer{}, withLoRA("sql")), 1, .6, 0, .8)
 	wantScores(t, "no adapter", score(p, LoRAScorer{}), none, none, none, none)
 }

@@ -24,8 +24,8 @@ type PoolStats struct {
 	Decisions         uint64       // asked
 	Undecided         uint64       // of these, no replica could be chosen
 	ClientGone        uint64       // of these, the client had left already
-	Outcomes          [Ends]uint64 // told by the feed
-	Unreserved        uint64       // of these, of replicas' answers to requests that held no reservation
+	Outcomes          [Ends]uint64 // reported by the feed
+	Unreserved        uint64       // of these, of requests that had no reservation
 	Adopted           uint64       // reservations made from the feed: the proxy went ahead by itself
 	Mismatches        uint64       // served by another replica than the chosen one
 	Expired           uint64       // reservations ended without an outcome
@@ -54,13 +54,13 @@ type ReplicaStatus struct {
 
 	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
 	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
-	// SignalAge is how long ago the engine last said something, in seconds; -1
+	// SignalAge is how long ago the engine last reported its load, in seconds; -1
 	// = never.
 	SignalAge float64 `json:"signal_age_s"`
-	// What the engine counted while it was listened to.
+	// What the engine has counted since the agent reads its metrics.
 	PromptTokens uint64 `json:"engine_prompt_tokens,omitempty"`
 	QueryTokens  uint64 `json:"engine_query_tokens,omitempty"` // looked for in the prefix cache
-	HitTokens    uint64 `json:"engine_hit_tokens,omitempty"`   // of these, found
+	HitTokens    uint64 `json:"engine_hit_tokens,omitempty"`   // of these, found there
 }
 
 // PoolStatus is a pool at one moment.

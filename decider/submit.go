@@ -67,7 +67,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if p.gone.take(r.ID) {
+	if p.gone.pop(r.ID) {
 		d.Why = "client_gone"
 		p.stats.ClientGone++
 		return false, nil
