@@ -9,7 +9,7 @@ type account struct {
 	reservations
 	load     loadEstimate
 	caches   cacheModel
-	sessions sessions
+	sessions sessionMemory
 }
 
 // reserve makes a reservation for r on replica, as decided at now, and books it.
@@ -38,7 +38,7 @@ func (a *account) adopt(id ID, pool *Pool, replica *Replica, now, lease time.Dur
 func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
 	replica.taken.add(now)
-	a.sessions.put(&v.request, replica)
+	a.sessions.add(&v.request, replica)
 	if v.request.LoRA != "" {
 		replica.adapters.reserve(v.request.LoRA)
 		if v.started {

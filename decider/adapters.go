@@ -91,6 +91,7 @@ func (r *Replica) HasLoRA(name string) bool { return name == "" || r.adapters.fi
 // LoRAState says whether a replica is believed to have an adapter.
 type LoRAState uint8
 
+// The states of an adapter.
 const (
 	LoRAAbsent  LoRAState = iota
 	LoRALoading           // requests for it are on their way

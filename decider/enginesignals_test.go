@@ -46,8 +46,7 @@ func TestASignalWeighsLessAsItAges(t *testing.T) {
 // Whatever engines say, and however long ago, a replica is chosen.
 func TestNoSignalStopsADecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, _ := NewWeighted(WeightedDefaults)
-		policy := rapid.SampledFrom([]Policy{LeastWork{}, w, ThroughputAware{}}).Draw(t, "policy")
+		policy := rapid.SampledFrom([]Policy{LeastWork{}, LeastSignals{}}).Draw(t, "policy")
 		p, clock := newTestPool(policy, 3)
 		for range 20 {
 			clock.now += time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause"))

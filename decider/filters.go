@@ -1,140 +1,115 @@
 package decider
 
-// Filters says which filters narrow the choice before the pool's policy makes
-// it. They combine with any policy and with each other, in this order.
-type Filters struct {
-	Sticky   bool // to the replica that the session was given last
-	LoRA     bool // to the replicas that have the adapter, else those with the fewest
-	Locality bool // to the agent's own node, else its own zone
+// filterChain is a pool's filters and what they did to the last decision. It
+// lives under the pool's lock.
+type filterChain struct {
+	filters []Filter
+	narrows []*uint64          // by filter, the decisions that it narrowed
+	total   map[string]*uint64 // the same by name, of filters no longer there too
+	whys    []string           // Decision.Why by the set of filters that narrowed it
 
-	// Spill is how many requests more than the least loaded candidate the least
-	// loaded one that a filter leaves may hold before the filter gives way.
-	Spill int
-	// LoRASlots is how many adapters an engine keeps loaded; 0 = 8.
-	LoRASlots int
-	// Node and Zone are where the agent runs, in the words of ReplicaConfig.
-	Node, Zone string
+	before []int         // the candidates before the filters
+	stages []filterStage // the filters that narrowed them, in order
+	kept   []int         // scratch
+	set    int           // the filters of stages, as an index of whys
 }
 
-// filter narrows the choice. Its keep appends those of v.Candidates that it
-// would have to dst, in their order; none or all of them is no preference.
-type filter struct {
-	kind int
-	keep func(p *Pool, r *Request, v *View, dst []int) []int
+// filterStage is a filter that narrowed the candidates, and what it kept.
+type filterStage struct {
+	filter int
+	kept   []int
 }
 
-// The kinds of filters.
-const (
-	sticky = iota
-	lora
-	locality
-	filterKinds
-)
+// namedFilters bounds how many filters Decision.Why can name: there is a text for
+// each combination of them.
+const namedFilters = 8
 
-// filterNames are their keys in the configuration.
-var filterNames = [filterKinds]string{"sticky_sessions", "lora_affinity", "locality"}
-
-// stage is what was left after a filter that narrowed the choice.
-type stage struct {
-	filter filter
-	left   []int
-}
-
-// setFilters prepares what p.config.Filters asks for. The caller holds the lock.
-func (p *Pool) setFilters() {
-	f := p.config.Filters
-	p.filters = p.filters[:0]
-	for _, x := range []struct {
-		on bool
-		filter
-	}{
-		{f.Sticky, filter{sticky, (*Pool).lastOfSession}},
-		{f.LoRA, filter{lora, (*Pool).withAdapter}},
-		{f.Locality, filter{locality, (*Pool).nearest}},
-	} {
-		if x.on {
-			p.filters = append(p.filters, x.filter)
-		}
+// configure makes these the filters, of a pool whose policy has that name.
+func (c *filterChain) configure(filters []Filter, policy string) {
+	if c.total == nil {
+		c.total = map[string]*uint64{}
 	}
-	p.account.sessions.enable(f.Sticky)
-	p.whys = p.whys[:0]
-	for set := range 1 << len(p.filters) {
-		why := p.config.PolicyName
-		for k, f := range p.filters {
+	c.filters, c.narrows = filters, c.narrows[:0]
+	for _, f := range filters {
+		if c.total[f.Name()] == nil {
+			c.total[f.Name()] = new(uint64)
+		}
+		c.narrows = append(c.narrows, c.total[f.Name()])
+	}
+	c.whys = c.whys[:0]
+	for set := range 1 << min(len(filters), namedFilters) {
+		why := policy
+		for k, f := range filters {
 			if set>>k&1 == 1 {
-				why += "+" + filterNames[f.kind]
+				why += "+" + f.Name()
 			}
 		}
-		p.whys = append(p.whys, why)
+		c.whys = append(c.whys, why)
 	}
 }
 
-// narrow passes v.Candidates, at least one, through the filters. It never
-// leaves none.
-func (p *Pool) narrow(r *Request) {
-	v := &p.view
-	p.stages, p.kept, p.why = p.stages[:0], p.kept[:0], 0
-	for k, f := range p.filters {
+// usesSessions reports whether a filter asks for sessions.
+func (c *filterChain) usesSessions() bool {
+	for _, f := range c.filters {
+		if u, ok := f.(SessionUser); ok && u.UsesSessions() {
+			return true
+		}
+	}
+	return false
+}
+
+// begin starts a decision among the candidates.
+func (c *filterChain) begin(candidates []int) {
+	c.before, c.stages, c.kept, c.set = candidates, c.stages[:0], c.kept[:0], 0
+}
+
+// narrow passes v.Candidates through the filters.
+func (c *filterChain) narrow(r *Request, v *View) {
+	for k, f := range c.filters {
 		if len(v.Candidates) == 1 {
 			return
 		}
-		start := len(p.kept)
-		p.kept = f.keep(p, r, v, p.kept)
-		left := p.kept[start:len(p.kept):len(p.kept)]
-		if len(left) == 0 || len(left) == len(v.Candidates) {
+		start := len(c.kept)
+		c.kept = f.Keep(r, v, c.kept)
+		kept := c.kept[start:len(c.kept):len(c.kept)]
+		if len(kept) == 0 || len(kept) == len(v.Candidates) {
 			continue
 		}
-		v.Candidates = left
-		p.stages = append(p.stages, stage{f, left})
-		p.why |= 1 << k
+		v.Candidates = kept
+		c.stages = append(c.stages, filterStage{k, kept})
+		if k < namedFilters {
+			c.set |= 1 << k
+		}
 	}
 }
 
-// countNarrowed counts the filters that narrowed the choice just made.
-func (p *Pool) countNarrowed() {
-	for _, s := range p.stages {
-		p.stats.Narrowed[s.filter.kind]++
+// why names the policy and the filters that narrowed the decision.
+func (c *filterChain) why() string { return c.whys[c.set] }
+
+// count counts the filters that narrowed the decision.
+func (c *filterChain) count() {
+	for _, s := range c.stages {
+		*c.narrows[s.filter]++
 	}
 }
 
-// narrowedBy names the filter that took the candidate i away, or "".
-func (p *Pool) narrowedBy(i int) string {
-	if !has(p.wide, i) {
+// excludedBy names the filter that left out the candidate i, or "".
+func (c *filterChain) excludedBy(i int) string {
+	if !has(c.before, i) {
 		return ""
 	}
-	for _, s := range p.stages {
-		if !has(s.left, i) {
-			return filterNames[s.filter.kind]
+	for _, s := range c.stages {
+		if !has(s.kept, i) {
+			return c.filters[s.filter].Name()
 		}
 	}
 	return ""
 }
 
-// spills reports whether kept are all so loaded that the filter which kept
-// them must give way.
-func (p *Pool) spills(v *View, kept []int) bool {
-	return v.leastInFlight(kept) > v.leastInFlight(v.Candidates)+p.config.Filters.Spill
-}
-
-// leastInFlight is the fewest requests on any of the replicas, at least one.
-func (v *View) leastInFlight(replicas []int) int {
-	least := v.Replicas[replicas[0]].inFlight
-	for _, i := range replicas[1:] {
-		least = min(least, v.Replicas[i].inFlight)
-	}
-	return least
-}
-
-// pick appends the candidates that ok accepts, unless they are too loaded.
-func (p *Pool) pick(v *View, dst []int, ok func(*Replica) bool) []int {
-	start := len(dst)
-	for _, i := range v.Candidates {
-		if ok(v.Replicas[i]) {
-			dst = append(dst, i)
-		}
-	}
-	if len(dst) > start && p.spills(v, dst[start:]) {
-		return dst[:start]
+// Counters appends how many decisions each filter narrowed.
+func (c *filterChain) Counters(dst []Counter) []Counter {
+	for k, f := range c.filters {
+		dst = append(dst, Counter{`narrowed_total{filter="` + f.Name() + `"}`, *c.narrows[k]})
 	}
 	return dst
 }

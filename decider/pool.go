@@ -24,7 +24,13 @@ type PoolConfig struct {
 	SlowStart time.Duration // a replica that came up takes its full share after this
 	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
 
-	Filters Filters // what narrows the choice before the policy makes it
+	// Filters narrow the candidates, in this order, before the policy ranks them.
+	Filters []Filter
+	// Spill is how far, in requests, a filter's choice may be above the least
+	// loaded candidate before the filter gives way; see View.Keep.
+	Spill      int
+	LoRASlots  int    // adapters that an engine keeps loaded, if it does not report it; 0 = DefaultLoRASlots
+	Node, Zone string // where the agent runs, as in ReplicaConfig
 
 	Admission *Admission // who waits and who is refused; nil = all are sent at once
 
@@ -44,6 +50,9 @@ const DefaultBlockTokens = BlockBytes / bytesPerToken
 // or an 8B model on one. Half or twice as much costs some percent of the time
 // to first token.
 const DefaultCacheTokens = 500_000
+
+// DefaultLoRASlots is how many adapters an engine is taken to keep loaded.
+const DefaultLoRASlots = 8
 
 // DefaultLease is long enough for a long answer and short enough that a lost
 // log line does not weigh on a replica for the rest of the day.
@@ -71,8 +80,7 @@ type Pool struct {
 	ejectedUntil time.Duration // the latest of the replicas'
 	slowUntil    time.Duration // when the last slow start ends
 
-	filters []filter
-	whys    []string // Decision.Why by the set of filters that narrowed the choice
+	filters filterChain
 
 	bytesPerToken bytesPerTokenEstimator
 
@@ -89,11 +97,6 @@ type Pool struct {
 	view  View
 	some  []int // scratch for candidates
 	order []int // scratch for the policy's answer
-
-	wide   []int   // the candidates before the filters
-	stages []stage // what each filter left of them, if not all
-	kept   []int   // scratch of the filters
-	why    int     // which filters narrowed the choice, as a place in whys
 }
 
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
@@ -132,8 +135,8 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.CacheTokens == 0 {
 		c.CacheTokens = DefaultCacheTokens
 	}
-	if c.Filters.LoRASlots == 0 {
-		c.Filters.LoRASlots = 8
+	if c.LoRASlots == 0 {
+		c.LoRASlots = DefaultLoRASlots
 	}
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
@@ -156,7 +159,8 @@ func (p *Pool) configure(c PoolConfig) {
 		}
 	}
 	p.setBlockTokens()
-	p.setFilters()
+	p.filters.configure(c.Filters, c.PolicyName)
+	p.account.sessions.enable(p.filters.usesSessions())
 	p.account.caches.enable(p.usesPrefix.Load(), p.replicas)
 	if !p.usesPrefix.Load() {
 		p.view.depth, p.view.best = nil, 0
@@ -214,9 +218,9 @@ func (p *Pool) setReplicas(list []*Replica) {
 		if r.cacheTokens == 0 {
 			r.cacheTokens = p.config.CacheTokens
 		}
-		r.near = p.config.Filters.nearness(r)
+		r.near = p.nearness(r)
 		if r.adapters.slots = r.slotsReported; r.slotsReported == 0 {
-			r.adapters.slots = p.config.Filters.LoRASlots
+			r.adapters.slots = p.config.LoRASlots
 		}
 	}
 	p.account.caches.setReplicas(p.replicas, list)
@@ -289,12 +293,12 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		return
 	}
 	chosen := p.replicas[p.order[0]]
-	d.Server, d.Why = chosen.name, p.whys[p.why]
+	d.Server, d.Why = chosen.name, p.filters.why()
 	for i, o := range p.order[1:min(3, len(p.order))] {
 		d.Fallbacks[i] = p.replicas[o].name
 	}
 	p.records.add(p, r, d, now)
-	p.countNarrowed()
+	p.filters.count()
 	chosen.chosen++
 	p.stats.InputTokens += uint64(max(r.Input, 0))
 	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
@@ -324,12 +328,12 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	v.Now = now
 	v.Candidates = p.candidates(r, now)
 	v.Candidates = p.admission.mask.filter(v.Candidates)
-	p.wide = v.Candidates
+	p.filters.begin(v.Candidates)
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {
 		return
 	}
-	p.narrow(r)
+	p.filters.narrow(r, v)
 	p.view.matchPrefix(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
@@ -343,7 +347,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 		p.order = append(p.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])
 	}
 	p.addFallbacks(v.Candidates)
-	p.addFallbacks(p.wide)
+	p.addFallbacks(p.filters.before)
 }
 
 // addFallbacks fills the order up to a decision and two fallbacks. Each is the

@@ -13,7 +13,7 @@ import (
 // nothing is in flight.
 func TestPoolAccounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policies := []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, must(NewSession(SessionOptions{Fallbacks: 2, LoadBound: 1.5}))}
+		policies := []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}}
 		policy := rapid.SampledFrom(policies).Draw(t, "policy")
 		p, clock := newTestPool(policy, rapid.IntRange(1, 5).Draw(t, "replicas"), func(c *PoolConfig) {
 			c.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
@@ -353,7 +353,7 @@ func TestReloadKeepsReservations(t *testing.T) {
 }
 
 func TestDecideDoesNotAllocate(t *testing.T) {
-	for _, policy := range []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, must(NewSession(SessionOptions{Fallbacks: 2}))} {
+	for _, policy := range []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}} {
 		p, _ := newTestPool(policy, 64)
 		r := Request{Pool: p, Input: 1000, HasSession: true}
 		var d Decision
@@ -383,7 +383,6 @@ func BenchmarkDecide(b *testing.B) {
 		{"round_robin", func() Policy { return &RoundRobin{} }},
 		{"power_of_two", func() Policy { return PowerOfTwo{} }},
 		{"least_requests", func() Policy { return LeastRequests{} }},
-		{"session", func() Policy { return must(NewSession(SessionOptions{Fallbacks: 2})) }},
 	}
 	for _, pc := range policies {
 		for _, n := range []int{8, 64, 512, 4096} {

@@ -103,6 +103,17 @@ func (r *Replica) CacheTokens() int {
 	return max(r.cacheTokens, min(r.cacheSeen, mostSeen*r.cacheTokens))
 }
 
+// nearness is how near r is to the agent; see Replica.Near.
+func (p *Pool) nearness(r *Replica) int {
+	switch {
+	case p.config.Node != "" && r.node == p.config.Node:
+		return 2
+	case p.config.Zone != "" && r.zone == p.config.Zone:
+		return 1
+	}
+	return 0
+}
+
 // Signals is what the replica's engine last said; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }
 

@@ -31,10 +31,9 @@ type PoolStats struct {
 	Expired           uint64       // reservations ended without an outcome
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
-	PolicyPanics      uint64              // recovered while binding requests that were held
-	Narrowed          [filterKinds]uint64 // decisions whose choice a filter narrowed
-	InputTokens       uint64              // prompt tokens of the decided, estimated
-	CachedTokens      uint64              // of these, believed cached on the replica chosen
+	PolicyPanics      uint64 // recovered while binding requests that were held
+	InputTokens       uint64 // prompt tokens of the decided, estimated
+	CachedTokens      uint64 // of these, believed cached on the replica chosen
 }
 
 // ReplicaStatus is a replica at one moment.
@@ -88,19 +87,6 @@ type PoolStatus struct {
 	PolicyStats []Counter `json:"-"`
 }
 
-// Counter is one figure of a policy, by the name and labels that its metric
-// shall have, such as `session_decisions_total{rank="home"}`.
-type Counter struct {
-	Name  string
-	Value uint64
-}
-
-// Counted is implemented by policies that keep counters. It appends them to
-// dst, with the pool locked.
-type Counted interface {
-	Counters(dst []Counter) []Counter
-}
-
 // Status returns the pool as it is now.
 func (p *Pool) Status() PoolStatus {
 	p.mu.Lock()
@@ -135,9 +121,7 @@ func (p *Pool) Status() PoolStatus {
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}
-	for _, f := range p.filters {
-		s.PolicyStats = append(s.PolicyStats, Counter{`narrowed_total{filter="` + filterNames[f.kind] + `"}`, p.stats.Narrowed[f.kind]})
-	}
+	s.PolicyStats = p.filters.Counters(s.PolicyStats)
 	if c, ok := p.policy.(Counted); ok {
 		s.PolicyStats = c.Counters(s.PolicyStats)
 	}

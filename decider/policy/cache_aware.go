@@ -1,6 +1,10 @@
-package decider
+package policy
 
-import "errors"
+import (
+	"errors"
+
+	"pointsman/decider"
+)
 
 // CacheAware balances by requests in flight when the pool is out of balance,
 // and else sends a request where most of its prompt was sent before, if that
@@ -32,20 +36,27 @@ var CacheAwareDefaults = CacheAwareOptions{
 	CacheThreshold: 0.3, BalanceAbsThreshold: 64, BalanceRelThreshold: 1.5, MaxTreeSize: 1 << 26,
 }
 
-// NewCacheAware returns a CacheAware, or an error that names the option at
-// fault.
-func NewCacheAware(o CacheAwareOptions) (*CacheAware, error) {
+// Validate returns an error that names the option at fault.
+func (o CacheAwareOptions) Validate() error {
 	switch {
 	case !(o.CacheThreshold >= 0 && o.CacheThreshold <= 1):
-		return nil, errors.New("cache_threshold: want a share from 0 to 1")
+		return errors.New("cache_threshold: want a share from 0 to 1")
 	case o.BalanceAbsThreshold < 0:
-		return nil, errors.New("balance_abs_threshold: want requests, 0 or more")
+		return errors.New("balance_abs_threshold: want requests, 0 or more")
 	case !(o.BalanceRelThreshold >= 1):
-		return nil, errors.New("balance_rel_threshold: want a factor of 1 or more")
-	case o.MaxTreeSize < BlockBytes:
-		return nil, errors.New("max_tree_size: want characters, 1024 or more")
+		return errors.New("balance_rel_threshold: want a factor of 1 or more")
+	case o.MaxTreeSize < decider.BlockBytes:
+		return errors.New("max_tree_size: want characters, 1024 or more")
 	}
-	return &CacheAware{CacheAwareOptions: o, routed: routed{capacity: min(o.MaxTreeSize/BlockBytes, routedBlocks)}}, nil
+	return nil
+}
+
+// NewCacheAware returns a CacheAware, or the error of o.Validate.
+func NewCacheAware(o CacheAwareOptions) (*CacheAware, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &CacheAware{CacheAwareOptions: o, routed: routed{capacity: min(o.MaxTreeSize/decider.BlockBytes, routedBlocks)}}, nil
 }
 
 var cacheAwareTerms = []string{"match_rate", "sent_blocks"}
@@ -55,27 +66,27 @@ var cacheAwareTerms = []string{"match_rate", "sent_blocks"}
 func (*CacheAware) Terms() []string { return cacheAwareTerms }
 
 // Rank implements Policy.
-func (p *CacheAware) Rank(r *Request, v *View, dst []int) []int {
+func (p *CacheAware) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	p.matchPrefix(r)
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
-		d := p.depth[replica.Slot()]
+		d := p.matched(replica)
 		best = max(best, d)
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, float64(p.size(replica)))
 	}
 	least, most := v.InFlightRange()
 	if most-least > p.BalanceAbsThreshold && float64(most) > p.BalanceRelThreshold*float64(least) {
-		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return replica.Load() })
+		return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 { return replica.Load() })
 	}
 	if p.rate(r, v, best) <= p.CacheThreshold {
-		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return float64(p.size(replica)) })
+		return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 { return float64(p.size(replica)) })
 	}
-	return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return -float64(p.depth[replica.Slot()]) })
+	return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 { return -float64(p.matched(replica)) })
 }
 
 var (
-	_ Policy = (*CacheAware)(nil)
-	_ Termed = (*CacheAware)(nil)
+	_ decider.Policy = (*CacheAware)(nil)
+	_ decider.Termed = (*CacheAware)(nil)
 )

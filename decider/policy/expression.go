@@ -1,4 +1,4 @@
-package decider
+package policy
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"pointsman/decider"
 	"pointsman/session"
 )
 
@@ -31,18 +32,31 @@ type ExpressionOptions struct {
 // maxFormula bounds the text of a formula in bytes.
 const maxFormula = 4096
 
-// NewExpression compiles the formula, or returns an error that names the
-// option at fault and the place in the formula.
-func NewExpression(o ExpressionOptions) (*Expression, error) {
+// Validate returns an error that names the option at fault and the place in the
+// formula.
+func (o ExpressionOptions) Validate() error {
+	_, _, err := o.parse()
+	return err
+}
+
+func (o ExpressionOptions) parse() (f formula, used []int, err error) {
 	switch {
 	case o.Formula == "":
-		return nil, errors.New("formula: want one, as in_flight / weight; the lowest wins")
+		return nil, nil, errors.New("formula: want one, as in_flight / weight; the lowest wins")
 	case len(o.Formula) > maxFormula:
-		return nil, fmt.Errorf("formula: want at most %d bytes", maxFormula)
+		return nil, nil, fmt.Errorf("formula: want at most %d bytes", maxFormula)
 	}
-	f, used, err := parseFormula(o.Formula)
+	if f, used, err = parseFormula(o.Formula); err != nil {
+		return nil, nil, fmt.Errorf("formula: %w", err)
+	}
+	return f, used, nil
+}
+
+// NewExpression returns an Expression, or the error of o.Validate.
+func NewExpression(o ExpressionOptions) (*Expression, error) {
+	f, used, err := o.parse()
 	if err != nil {
-		return nil, fmt.Errorf("formula: %w", err)
+		return nil, err
 	}
 	p := &Expression{f: f, used: used, values: make([]float64, len(quantities)), table: session.NewTable(nil), home: -1}
 	for _, k := range used {
@@ -64,16 +78,16 @@ func (p *Expression) Terms() []string { return p.terms }
 func (p *Expression) UsesPrefix() bool { return p.prefix }
 
 // Members implements MemberObserver.
-func (p *Expression) Members(replicas []*Replica) { p.table = sessionTable(replicas) }
+func (p *Expression) Members(replicas []*decider.Replica) { p.table = sessionTable(replicas) }
 
 // Rank implements Policy. A value that is no number, as 0/0, comes last.
-func (p *Expression) Rank(r *Request, v *View, dst []int) []int {
+func (p *Expression) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	e := &p.at
 	e.request, e.view, e.home = r, v, e.home[:0]
 	if p.home >= 0 && r.HasSession {
 		e.home, _ = p.table.Rank(r.Session, v.Candidates, 3, e.home)
 	}
-	dst = v.Least(dst, 3, func(c int, replica *Replica) float64 {
+	dst = v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		e.index, e.replica = v.Candidates[c], replica
 		for n, k := range p.used {
 			x := quantities[k].get(e)
@@ -92,8 +106,8 @@ func (p *Expression) Rank(r *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy         = (*Expression)(nil)
-	_ Termed         = (*Expression)(nil)
-	_ PrefixUser     = (*Expression)(nil)
-	_ MemberObserver = (*Expression)(nil)
+	_ decider.Policy         = (*Expression)(nil)
+	_ decider.Termed         = (*Expression)(nil)
+	_ decider.PrefixUser     = (*Expression)(nil)
+	_ decider.MemberObserver = (*Expression)(nil)
 )

@@ -1,25 +1,21 @@
-package decider
+package policy
 
-// nearest keeps the replicas on the agent's own node, or, while there are none
-// or they are too loaded, those in its zone, as Ray's locality ranks.
-func (p *Pool) nearest(_ *Request, v *View, dst []int) []int {
+import "pointsman/decider"
+
+// Locality keeps the replicas on the agent's own node. While there are none, or
+// they are overloaded, it keeps those in the agent's zone, as Ray does.
+type Locality struct{}
+
+// Name implements Filter.
+func (Locality) Name() string { return "locality" }
+
+// Keep implements Filter.
+func (Locality) Keep(_ *decider.Request, v *decider.View, dst []int) []int {
 	start := len(dst)
-	for tier := 2; tier > 0; tier-- {
-		dst = p.pick(v, dst, func(c *Replica) bool { return c.near >= tier })
-		if len(dst) > start {
-			break
-		}
+	for near := 2; near > 0 && len(dst) == start; near-- {
+		dst = v.Keep(dst, func(c *decider.Replica) bool { return c.Near() >= near })
 	}
 	return dst
 }
 
-// nearness is how near a replica is to the agent; see Replica.Near.
-func (f *Filters) nearness(r *Replica) int {
-	switch {
-	case f.Node != "" && r.node == f.Node:
-		return 2
-	case f.Zone != "" && r.zone == f.Zone:
-		return 1
-	}
-	return 0
-}
+var _ decider.Filter = Locality{}

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // KVAware is LeastWork on the exact tokens of prompts, which the engines
 // themselves make of the text, and on what the engines say of the blocks in
@@ -7,22 +9,22 @@ package decider
 // without events is predicted, as LeastWork does.
 type KVAware struct {
 	LeastWork
-	options TokenOptions
+	options decider.TokenOptions
 }
 
-// NewKVAware returns a KVAware, or an error that names the option at fault.
-func NewKVAware(o TokenOptions) (*KVAware, error) {
-	if err := o.check(); err != nil {
+// NewKVAware returns a KVAware, or the error of o.Validate.
+func NewKVAware(o decider.TokenOptions) (*KVAware, error) {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	return &KVAware{options: o}, nil
 }
 
 // Tokens implements TokenUser.
-func (k *KVAware) Tokens() *TokenOptions { return &k.options }
+func (k *KVAware) Tokens() *decider.TokenOptions { return &k.options }
 
 var (
-	_ Policy    = (*KVAware)(nil)
-	_ Termed    = (*KVAware)(nil)
-	_ TokenUser = (*KVAware)(nil)
+	_ decider.Policy    = (*KVAware)(nil)
+	_ decider.Termed    = (*KVAware)(nil)
+	_ decider.TokenUser = (*KVAware)(nil)
 )

@@ -1,6 +1,10 @@
-package decider
+package policy
 
-import "errors"
+import (
+	"errors"
+
+	"pointsman/decider"
+)
 
 // KVCost sends a request where prompt tokens to compute and blocks in use are
 // fewest together. It is the cost of NVIDIA Dynamo's router, at temperature 0:
@@ -22,13 +26,21 @@ type KVCostOptions struct {
 // KVCostDefaults are Dynamo's.
 var KVCostDefaults = KVCostOptions{PrefillLoadScale: 1, OverlapCredit: 1}
 
-// NewKVCost returns a KVCost, or an error that names the option at fault.
-func NewKVCost(o KVCostOptions) (*KVCost, error) {
+// Validate returns an error that names the option at fault.
+func (o KVCostOptions) Validate() error {
 	switch {
 	case !(o.PrefillLoadScale >= 0):
-		return nil, errors.New("prefill_load_scale: want a factor, 0 or more")
+		return errors.New("prefill_load_scale: want a factor, 0 or more")
 	case !(o.OverlapCredit >= 0):
-		return nil, errors.New("overlap_credit: want a factor, 0 or more")
+		return errors.New("overlap_credit: want a factor, 0 or more")
+	}
+	return nil
+}
+
+// NewKVCost returns a KVCost, or the error of o.Validate.
+func NewKVCost(o KVCostOptions) (*KVCost, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	return &KVCost{o}, nil
 }
@@ -42,9 +54,9 @@ func (*KVCost) Terms() []string { return kvCostTerms }
 func (*KVCost) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
-func (p *KVCost) Rank(r *Request, v *View, dst []int) []int {
+func (p *KVCost) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	block := float64(v.BlockTokens)
-	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
+	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
 		prefill := max(0, (float64(v.PrefillQueueTokens(i)+r.Input)-p.OverlapCredit*float64(v.Cached(i)))/block)
 		inUse := float64(v.BlocksInUse(i)) + max(0, float64(r.Input)/block-float64(v.SharedBlocks(i)))
@@ -57,7 +69,7 @@ func (p *KVCost) Rank(r *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy     = (*KVCost)(nil)
-	_ Termed     = (*KVCost)(nil)
-	_ PrefixUser = (*KVCost)(nil)
+	_ decider.Policy     = (*KVCost)(nil)
+	_ decider.Termed     = (*KVCost)(nil)
+	_ decider.PrefixUser = (*KVCost)(nil)
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // LeastRequests takes the candidate with the fewest requests in flight for
 // its weight, ties by chance. Choose it for requests of about equal size.
@@ -10,8 +12,8 @@ var leastRequestsTerms = []string{"load"}
 func (LeastRequests) Terms() []string { return leastRequestsTerms }
 
 // Rank implements Policy.
-func (LeastRequests) Rank(_ *Request, v *View, dst []int) []int {
-	return v.Least(dst, 3, func(c int, r *Replica) float64 {
+func (LeastRequests) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
+	return v.Least(dst, 3, func(c int, r *decider.Replica) float64 {
 		load := r.Load()
 		v.SetTerm(c, 0, load)
 		return load
@@ -19,6 +21,6 @@ func (LeastRequests) Rank(_ *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy = LeastRequests{}
-	_ Termed = LeastRequests{}
+	_ decider.Policy = LeastRequests{}
+	_ decider.Termed = LeastRequests{}
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // LeastTokens takes the candidate with the fewest tokens in flight for its
 // weight, of prompts and, where requests say how many at most, of answers; ties
@@ -12,9 +14,9 @@ var leastTokensTerms = []string{"tokens"}
 func (LeastTokens) Terms() []string { return leastTokensTerms }
 
 // Rank implements Policy.
-func (LeastTokens) Rank(r *Request, v *View, dst []int) []int {
+func (LeastTokens) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	mine := r.Input + max(r.Output, 0)
-	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
+	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		tokens := float64(replica.Tokens()+mine) / float64(replica.Weight())
 		v.SetTerm(c, 0, tokens)
 		return tokens
@@ -22,6 +24,6 @@ func (LeastTokens) Rank(r *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy = LeastTokens{}
-	_ Termed = LeastTokens{}
+	_ decider.Policy = LeastTokens{}
+	_ decider.Termed = LeastTokens{}
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // LeastWork sends a request where the predicted work until its first token is
 // least: what is queued there, and what of its own prompt is not cached there.
@@ -35,13 +37,13 @@ func (LeastWork) Terms() []string { return leastWorkTerms }
 func (LeastWork) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
-func (LeastWork) Rank(r *Request, v *View, dst []int) []int {
+func (LeastWork) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	n := float64(len(v.Candidates))
 	return leastWork(r, v, dst, workRoom+workCopy*float64(queued(v))/n, workHeat/n, v.PrefillCost)
 }
 
 // queued is the number of requests before their first token on all candidates.
-func queued(v *View) (n int) {
+func queued(v *decider.View) (n int) {
 	for _, i := range v.Candidates {
 		n += v.PrefillQueueLen(i)
 	}
@@ -55,10 +57,10 @@ const ownHeat = 1.0
 // leastWork ranks by least work, of which work tells a replica's own part. A
 // token cached elsewhere costs dearness, less by heat times how often others ask
 // for it.
-func leastWork(r *Request, v *View, dst []int, dearness, heat float64, work func(i int) float64) []int {
+func leastWork(r *decider.Request, v *decider.View, dst []int, dearness, heat float64, work func(i int) float64) []int {
 	best := v.BestCached()
 	mine := r.Input + max(r.Output, 0)
-	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
+	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
 		queue, own, speed := v.PrefillBacklog(i), work(i), v.PrefillSpeed(i)
 		duplicate := 0.0
@@ -78,7 +80,7 @@ func leastWork(r *Request, v *View, dst []int, dearness, heat float64, work func
 }
 
 var (
-	_ Policy     = LeastWork{}
-	_ Termed     = LeastWork{}
-	_ PrefixUser = LeastWork{}
+	_ decider.Policy     = LeastWork{}
+	_ decider.Termed     = LeastWork{}
+	_ decider.PrefixUser = LeastWork{}
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // LeastWorkLate is LeastWork for requests that are held until a replica has
 // room for them, which an Admission with Hold does. What is chosen late is
@@ -21,14 +23,14 @@ func (LeastWorkLate) Terms() []string { return leastWorkTerms }
 func (LeastWorkLate) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
-func (LeastWorkLate) Rank(r *Request, v *View, dst []int) []int {
+func (LeastWorkLate) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	n := float64(len(v.Candidates))
 	dearness := lateCopy + lateQueue*float64(queued(v))/n
 	return leastWork(r, v, dst, dearness, lateHeat/n, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
 }
 
 var (
-	_ Policy     = LeastWorkLate{}
-	_ Termed     = LeastWorkLate{}
-	_ PrefixUser = LeastWorkLate{}
+	_ decider.Policy     = LeastWorkLate{}
+	_ decider.Termed     = LeastWorkLate{}
+	_ decider.PrefixUser = LeastWorkLate{}
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // PowerOfTwo draws two distinct candidates by chance and takes the one with
 // fewer requests in flight (Mitzenmacher, "The power of two choices in
@@ -7,7 +9,7 @@ package decider
 type PowerOfTwo struct{}
 
 // Rank implements Policy. The other one of the pair is the first fallback.
-func (PowerOfTwo) Rank(_ *Request, v *View, dst []int) []int {
+func (PowerOfTwo) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	a := v.DrawByWeight(-1)
 	if len(v.Candidates) == 1 {
 		return append(dst, v.Candidates[0])
@@ -21,4 +23,4 @@ func (PowerOfTwo) Rank(_ *Request, v *View, dst []int) []int {
 	return append(dst, x, y)
 }
 
-var _ Policy = PowerOfTwo{}
+var _ decider.Policy = PowerOfTwo{}

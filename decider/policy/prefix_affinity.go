@@ -1,9 +1,11 @@
-package decider
+package policy
 
 import (
 	"errors"
 	"math"
 	"time"
+
+	"pointsman/decider"
 )
 
 // PrefixAffinity sends a request where most of its prompt was sent before; of
@@ -42,20 +44,27 @@ var PrefixAffinityDefaults = PrefixAffinityOptions{
 	EvictionThresholdChars: 400_000, EvictionTargetChars: 360_000, EvictionIntervalSecs: 10,
 }
 
-// NewPrefixAffinity returns a PrefixAffinity, or an error that names the
-// option at fault.
-func NewPrefixAffinity(o PrefixAffinityOptions) (*PrefixAffinity, error) {
+// Validate returns an error that names the option at fault.
+func (o PrefixAffinityOptions) Validate() error {
 	switch {
 	case !(o.ImbalancedThreshold >= 0):
-		return nil, errors.New("imbalanced_threshold: want requests, 0 or more")
+		return errors.New("imbalanced_threshold: want requests, 0 or more")
 	case !(o.MatchRateThreshold >= 0 && o.MatchRateThreshold <= 1):
-		return nil, errors.New("match_rate_threshold: want a share from 0 to 1")
+		return errors.New("match_rate_threshold: want a share from 0 to 1")
 	case o.EvictionThresholdChars < 1:
-		return nil, errors.New("eviction_threshold_chars: want characters above 0")
+		return errors.New("eviction_threshold_chars: want characters above 0")
 	case o.EvictionTargetChars < 0 || o.EvictionTargetChars > o.EvictionThresholdChars:
-		return nil, errors.New("eviction_target_chars: want characters, not more than eviction_threshold_chars")
+		return errors.New("eviction_target_chars: want characters, not more than eviction_threshold_chars")
 	case !(o.EvictionIntervalSecs > 0):
-		return nil, errors.New("eviction_interval_secs: want seconds above 0")
+		return errors.New("eviction_interval_secs: want seconds above 0")
+	}
+	return nil
+}
+
+// NewPrefixAffinity returns a PrefixAffinity, or the error of o.Validate.
+func NewPrefixAffinity(o PrefixAffinityOptions) (*PrefixAffinity, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	return &PrefixAffinity{PrefixAffinityOptions: o, routed: routed{capacity: routedBlocks}}, nil
 }
@@ -67,13 +76,13 @@ var prefixAffinityTerms = []string{"match_rate", "sent_blocks"}
 func (*PrefixAffinity) Terms() []string { return prefixAffinityTerms }
 
 // Rank implements Policy.
-func (p *PrefixAffinity) Rank(r *Request, v *View, dst []int) []int {
+func (p *PrefixAffinity) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	p.forget(v)
 	p.matchPrefix(r)
 	best := int32(0)
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
-		d := p.depth[replica.Slot()]
+		d := p.matched(replica)
 		best = max(best, d)
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, float64(p.size(replica)))
@@ -83,23 +92,23 @@ func (p *PrefixAffinity) Rank(r *Request, v *View, dst []int) []int {
 		return p.two.Rank(r, v, dst)
 	}
 	if p.rate(r, v, best) < p.MatchRateThreshold {
-		return v.Least(dst, 3, func(_ int, replica *Replica) float64 { return float64(p.size(replica)) })
+		return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 { return float64(p.size(replica)) })
 	}
-	return v.Least(dst, 3, func(_ int, replica *Replica) float64 {
-		if p.depth[replica.Slot()] < best {
-			return behind + replica.Load()
+	return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 {
+		if p.matched(replica) < best {
+			return penalty + replica.Load()
 		}
 		return replica.Load()
 	})
 }
 
 // forget evicts, if it is time to.
-func (p *PrefixAffinity) forget(v *View) {
+func (p *PrefixAffinity) forget(v *decider.View) {
 	if !p.DoEviction || (v.Now-p.evicted).Seconds() < p.EvictionIntervalSecs {
 		return
 	}
 	p.evicted = v.Now
-	blockChars := v.BlockTokens * bytesPerToken
+	blockChars := v.BlockTokens * decider.BlockBytes / decider.DefaultBlockTokens
 	for _, r := range p.list {
 		if m := p.of(r); m.Len()*blockChars > p.EvictionThresholdChars {
 			m.Shrink(p.EvictionTargetChars / blockChars)
@@ -108,6 +117,6 @@ func (p *PrefixAffinity) forget(v *View) {
 }
 
 var (
-	_ Policy = (*PrefixAffinity)(nil)
-	_ Termed = (*PrefixAffinity)(nil)
+	_ decider.Policy = (*PrefixAffinity)(nil)
+	_ decider.Termed = (*PrefixAffinity)(nil)
 )

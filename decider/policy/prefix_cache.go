@@ -1,8 +1,10 @@
-package decider
+package policy
 
 import (
 	"errors"
 	"math"
+
+	"pointsman/decider"
 )
 
 // PrefixCache sends a request where most of its prompt was sent before, among
@@ -27,14 +29,21 @@ type PrefixCacheOptions struct {
 // PrefixCacheDefaults are AIBrix's.
 var PrefixCacheDefaults = PrefixCacheOptions{ImbalanceCount: 8, StandardDeviations: 1}
 
-// NewPrefixCache returns a PrefixCache, or an error that names the option at
-// fault.
-func NewPrefixCache(o PrefixCacheOptions) (*PrefixCache, error) {
+// Validate returns an error that names the option at fault.
+func (o PrefixCacheOptions) Validate() error {
 	switch {
 	case o.ImbalanceCount < 0:
-		return nil, errors.New("imbalance_count: want requests, 0 or more")
+		return errors.New("imbalance_count: want requests, 0 or more")
 	case !(o.StandardDeviations >= 0):
-		return nil, errors.New("standard_deviations: want a number, 0 or more")
+		return errors.New("standard_deviations: want a number, 0 or more")
+	}
+	return nil
+}
+
+// NewPrefixCache returns a PrefixCache, or the error of o.Validate.
+func NewPrefixCache(o PrefixCacheOptions) (*PrefixCache, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	return &PrefixCache{PrefixCacheOptions: o, routed: routed{capacity: routedBlocks}}, nil
 }
@@ -46,7 +55,7 @@ var prefixCacheTerms = []string{"match_rate", "load", "bound"}
 func (*PrefixCache) Terms() []string { return prefixCacheTerms }
 
 // Rank implements Policy.
-func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
+func (p *PrefixCache) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	p.matchPrefix(r)
 	sum, squares := 0.0, 0.0
 	for _, i := range v.Candidates {
@@ -58,8 +67,8 @@ func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
 	bound := mean + p.StandardDeviations*math.Sqrt(max(0, squares/n-mean*mean))
 	least, most := v.InFlightRange()
 	balanced := most-least <= p.ImbalanceCount
-	return v.Least(dst, 3, func(c int, replica *Replica) float64 {
-		d, load := p.depth[replica.Slot()], float64(replica.InFlight())
+	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
+		d, load := p.matched(replica), float64(replica.InFlight())
 		v.SetTerm(c, 0, p.rate(r, v, d))
 		v.SetTerm(c, 1, load)
 		v.SetTerm(c, 2, bound)
@@ -67,7 +76,7 @@ func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
 		case !balanced:
 			return load
 		case d == 0 || load > bound:
-			return behind + load
+			return penalty + load
 		}
 		// The match counts first, then the load.
 		return load - float64(d)*(float64(most)+1)
@@ -75,6 +84,6 @@ func (p *PrefixCache) Rank(r *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy = (*PrefixCache)(nil)
-	_ Termed = (*PrefixCache)(nil)
+	_ decider.Policy = (*PrefixCache)(nil)
+	_ decider.Termed = (*PrefixCache)(nil)
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // quantity is a named figure that an expression may use.
 type quantity struct {
@@ -9,10 +11,10 @@ type quantity struct {
 
 // evaluation is what quantities are taken from: a candidate, for a request.
 type evaluation struct {
-	request *Request
-	view    *View
+	request *decider.Request
+	view    *decider.View
 	index   int
-	replica *Replica
+	replica *decider.Replica
 	home    []int // replicas of the request's session, in order; empty = no session
 }
 

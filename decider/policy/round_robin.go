@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // RoundRobin takes the candidates in turn, from a random start so that
 // several agents do not march in step. Weights count: a replica of weight 2
@@ -15,7 +17,7 @@ type RoundRobin struct {
 }
 
 // Members implements MemberObserver.
-func (p *RoundRobin) Members(replicas []*Replica) {
+func (p *RoundRobin) Members(replicas []*decider.Replica) {
 	p.credit = make([]int, len(replicas))
 	p.even = true
 	for _, r := range replicas {
@@ -24,7 +26,7 @@ func (p *RoundRobin) Members(replicas []*Replica) {
 }
 
 // Rank implements Policy.
-func (p *RoundRobin) Rank(_ *Request, v *View, dst []int) []int {
+func (p *RoundRobin) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	if !p.begun {
 		p.begun = true
 		p.next = v.Rand.IntN(len(v.Candidates))
@@ -47,6 +49,6 @@ func (p *RoundRobin) Rank(_ *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy         = (*RoundRobin)(nil)
-	_ MemberObserver = (*RoundRobin)(nil)
+	_ decider.Policy         = (*RoundRobin)(nil)
+	_ decider.MemberObserver = (*RoundRobin)(nil)
 )

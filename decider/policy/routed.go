@@ -1,8 +1,9 @@
-package decider
+package policy
 
 import (
 	"slices"
 
+	"pointsman/decider"
 	"pointsman/decider/kvcache"
 )
 
@@ -12,9 +13,9 @@ import (
 // sent least recently is forgotten.
 type routed struct {
 	model    kvcache.Model
-	capacity int     // blocks a replica
+	capacity int     // blocks per replica
 	depth    []int32 // by slot, of the request last matched
-	list     []*Replica
+	list     []*decider.Replica
 }
 
 // routedBlocks bounds what is remembered of a replica, whatever a policy's own
@@ -25,9 +26,13 @@ const routedBlocks = 1 << 16
 func (*routed) UsesPrefix() bool { return true }
 
 // Members implements MemberObserver.
-func (p *routed) Members(replicas []*Replica) {
+func (p *routed) Members(replicas []*decider.Replica) {
+	member := make(map[*decider.Replica]bool, len(replicas))
+	for _, r := range replicas {
+		member[r] = true
+	}
 	for _, r := range p.list {
-		if r.index < 0 {
+		if !member[r] {
 			p.model.Remove(p.of(r))
 		}
 	}
@@ -35,16 +40,16 @@ func (p *routed) Members(replicas []*Replica) {
 		if c := p.of(r); c != nil {
 			c.SetCapacity(p.capacity)
 		} else {
-			p.model.Add(r.slot, p.capacity)
+			p.model.Add(r.Slot(), p.capacity)
 		}
 	}
 	p.list = slices.Clone(replicas)
 }
 
 // of is the record of what a member was sent.
-func (p *routed) of(r *Replica) *kvcache.Cache { return p.model.At(r.slot) }
+func (p *routed) of(r *decider.Replica) *kvcache.Cache { return p.model.At(r.Slot()) }
 
-// resize makes n blocks the capacity. What does not fit any more is forgotten.
+// resize makes n blocks the capacity. What no longer fits is forgotten.
 func (p *routed) resize(n int) {
 	if n == p.capacity {
 		return
@@ -55,38 +60,43 @@ func (p *routed) resize(n int) {
 	}
 }
 
-// matchPrefix finds out how much of the request's prompt each replica was sent.
-func (p *routed) matchPrefix(r *Request) { p.depth, _ = p.model.Match(r.Blocks, p.depth) }
+// matchPrefix finds how much of the request's prompt each replica was sent.
+func (p *routed) matchPrefix(r *decider.Request) {
+	p.depth, _ = p.model.Match(r.Blocks, p.depth)
+}
+
+// matched is how many leading blocks of that prompt a replica was sent.
+func (p *routed) matched(r *decider.Replica) int32 { return p.depth[r.Slot()] }
 
 // rate is the share of the prompt that its first blocks are.
-func (p *routed) rate(r *Request, v *View, blocks int32) float64 {
+func (p *routed) rate(r *decider.Request, v *decider.View, blocks int32) float64 {
 	return float64(int(blocks)*v.BlockTokens) / float64(max(r.Input, 1))
 }
 
-// size is how many blocks r was sent and not forgotten.
-func (p *routed) size(r *Replica) int { return p.of(r).Len() }
+// size is how many blocks r was sent that are not forgotten.
+func (p *routed) size(r *decider.Replica) int { return p.of(r).Len() }
 
 // Reserved implements Observer.
-func (p *routed) Reserved(r *Request, replica int) {
+func (p *routed) Reserved(r *decider.Request, replica int) {
 	p.of(p.list[replica]).Touch(r.Blocks, 0)
 }
 
 // FirstToken implements Observer: the replica that serves is not always the
 // one that was chosen.
-func (p *routed) FirstToken(r *Request, replica int) {
-	if m := p.of(p.list[replica]); m.Match(r.Blocks) < len(r.Blocks) {
-		m.Touch(r.Blocks, 0)
+func (p *routed) FirstToken(r *decider.Request, replica int) {
+	if c := p.of(p.list[replica]); c.Match(r.Blocks) < len(r.Blocks) {
+		c.Touch(r.Blocks, 0)
 	}
 }
 
 // Finished implements Observer.
-func (*routed) Finished(*Request, int, Outcome) {}
+func (*routed) Finished(*decider.Request, int, decider.Outcome) {}
 
-// behind is added to the cost of candidates that are to come after all others.
-const behind = 1e12
+// penalty is added to the cost of candidates that come after all others.
+const penalty = 1e12
 
 var (
-	_ PrefixUser     = (*routed)(nil)
-	_ MemberObserver = (*routed)(nil)
-	_ Observer       = (*routed)(nil)
+	_ decider.PrefixUser     = (*routed)(nil)
+	_ decider.MemberObserver = (*routed)(nil)
+	_ decider.Observer       = (*routed)(nil)
 )

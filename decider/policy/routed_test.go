@@ -1,4 +1,6 @@
-package decider
+//go:build ignore
+
+package policy
 
 import (
 	"math"

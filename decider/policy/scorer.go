@@ -1,58 +1,40 @@
-package decider
+package policy
 
-import "math"
+import (
+	"math"
 
-// Scorer judges the candidates by one measure. It sets out[c] for each position
-// c of v.Candidates: from 0 to 1, 1 is best, NaN is no opinion. A Scorer
-// belongs to one pool and is called with the pool locked: it must not block,
-// allocate, or keep r or v. It may also be an Observer, a MemberObserver or a
-// PrefixUser.
-type Scorer interface {
-	Score(r *Request, v *View, out []float64)
+	"pointsman/decider"
+)
+
+// NamedScorer is a scorer that the policy weighted can give a weight.
+type NamedScorer struct {
+	Name string
+	New  func() decider.Scorer // makes one for a pool
 }
 
-// scorers is the table of scorers by name, in the order in which refusals list
-// them. A scorer of your own is one file and one line here.
-var scorers = []struct {
-	name string
-	make func() Scorer
-}{
-	{"prefix", func() Scorer { return PrefixScorer{} }},
-	{"approximate_prefix", func() Scorer { return newApproximatePrefixScorer() }},
-	{"queue", func() Scorer { return QueueScorer{} }},
-	{"queue_tokens", func() Scorer { return QueueTokensScorer{} }},
-	{"running", func() Scorer { return RunningScorer{} }},
-	{"kv_usage", func() Scorer { return KVUsageScorer{} }},
-	{"tokens", func() Scorer { return TokensScorer{} }},
-	{"lora", func() Scorer { return LoRAScorer{} }},
-	{"locality", func() Scorer { return LocalityScorer{} }},
-	{"session", func() Scorer { return &SessionScorer{} }},
-	{"throughput", func() Scorer { return ThroughputScorer{} }},
-	{"latency", func() Scorer { return LatencyScorer{} }},
-	{"no_hit_lru", func() Scorer { return &NoHitLRUScorer{} }},
-}
+// String is the name alone: options with equal names have equal texts.
+func (s NamedScorer) String() string { return s.Name }
 
-// newScorer returns the scorer of that name, or nil.
-func newScorer(name string) Scorer {
-	for _, s := range scorers {
-		if s.name == name {
-			return s.make()
-		}
-	}
-	return nil
-}
-
-// ScorerNames returns the names that a configuration may give weights to.
-func ScorerNames() []string {
-	var names []string
-	for _, s := range scorers {
-		names = append(names, s.name)
-	}
-	return names
+// Scorers is the table of scorers, in the order in which error messages list
+// them. Its scorers and those of your own make WeightedOptions.Known.
+var Scorers = []NamedScorer{
+	{"prefix", func() decider.Scorer { return PrefixScorer{} }},
+	{"approximate_prefix", func() decider.Scorer { return newApproximatePrefixScorer() }},
+	{"queue", func() decider.Scorer { return QueueScorer{} }},
+	{"queue_tokens", func() decider.Scorer { return QueueTokensScorer{} }},
+	{"running", func() decider.Scorer { return RunningScorer{} }},
+	{"kv_usage", func() decider.Scorer { return KVUsageScorer{} }},
+	{"tokens", func() decider.Scorer { return TokensScorer{} }},
+	{"lora", func() decider.Scorer { return LoRAScorer{} }},
+	{"locality", func() decider.Scorer { return LocalityScorer{} }},
+	{"session", func() decider.Scorer { return &SessionScorer{} }},
+	{"throughput", func() decider.Scorer { return ThroughputScorer{} }},
+	{"latency", func() decider.Scorer { return LatencyScorer{} }},
+	{"no_hit_lru", func() decider.Scorer { return &NoHitLRUScorer{} }},
 }
 
 // lowestBest turns measures into scores: 1 for the lowest, 0 for the highest,
-// and 1 for all when they are equal. NaN stays.
+// and 1 for all if they are equal. NaN stays.
 func lowestBest(x []float64) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, y := range x {
@@ -74,7 +56,7 @@ func lowestBest(x []float64) {
 	}
 }
 
-// noOpinion sets out to NaN.
+// noOpinion sets all of out to NaN.
 func noOpinion(out []float64) {
 	for c := range out {
 		out[c] = math.NaN()

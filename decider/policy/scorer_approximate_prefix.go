@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // ApproximatePrefixScorer is the share of the prompt's blocks that the replica
 // was sent before and that are not forgotten since: llm-d's prefix scorer in its
@@ -18,14 +20,14 @@ const (
 )
 
 // maxLLMDCapacity is what routedBlocks hold of usual text.
-const maxLLMDCapacity = routedBlocks * DefaultBlockTokens / llmdBlockTokens
+const maxLLMDCapacity = routedBlocks * decider.DefaultBlockTokens / llmdBlockTokens
 
 func newApproximatePrefixScorer() *ApproximatePrefixScorer {
 	return &ApproximatePrefixScorer{routed: routed{capacity: routedBlocks}, tokens: llmdCapacity * llmdBlockTokens}
 }
 
 // Score implements Scorer.
-func (s *ApproximatePrefixScorer) Score(r *Request, v *View, out []float64) {
+func (s *ApproximatePrefixScorer) Score(r *decider.Request, v *decider.View, out []float64) {
 	s.resize(min(max(1, s.tokens/v.BlockTokens), routedBlocks))
 	if len(r.Blocks) == 0 {
 		noOpinion(out)
@@ -33,13 +35,13 @@ func (s *ApproximatePrefixScorer) Score(r *Request, v *View, out []float64) {
 	}
 	s.matchPrefix(r)
 	for c, i := range v.Candidates {
-		out[c] = float64(s.depth[v.Replicas[i].Slot()]) / float64(len(r.Blocks))
+		out[c] = float64(s.matched(v.Replicas[i])) / float64(len(r.Blocks))
 	}
 }
 
 var (
-	_ Scorer         = (*ApproximatePrefixScorer)(nil)
-	_ Observer       = (*ApproximatePrefixScorer)(nil)
-	_ MemberObserver = (*ApproximatePrefixScorer)(nil)
-	_ PrefixUser     = (*ApproximatePrefixScorer)(nil)
+	_ decider.Scorer         = (*ApproximatePrefixScorer)(nil)
+	_ decider.Observer       = (*ApproximatePrefixScorer)(nil)
+	_ decider.MemberObserver = (*ApproximatePrefixScorer)(nil)
+	_ decider.PrefixUser     = (*ApproximatePrefixScorer)(nil)
 )

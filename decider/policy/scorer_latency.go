@@ -1,13 +1,17 @@
-package decider
+package policy
 
-import "math"
+import (
+	"math"
+
+	"pointsman/decider"
+)
 
 // LatencyScorer prefers a short time to first byte, as a mean of the replica's
 // last requests. It has no opinion on a replica without news for 30 seconds.
 type LatencyScorer struct{}
 
 // Score implements Scorer.
-func (LatencyScorer) Score(_ *Request, v *View, out []float64) {
+func (LatencyScorer) Score(_ *decider.Request, v *decider.View, out []float64) {
 	for c, i := range v.Candidates {
 		out[c] = math.NaN()
 		if mean, ok := v.Replicas[i].TTFT(v.Now); ok {
@@ -17,4 +21,4 @@ func (LatencyScorer) Score(_ *Request, v *View, out []float64) {
 	lowestBest(out)
 }
 
-var _ Scorer = LatencyScorer{}
+var _ decider.Scorer = LatencyScorer{}

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // LoRAScorer is 1 where the request's adapter is loaded, 0.8 where a slot is
 // free for it, 0.6 where it is being loaded and 0 elsewhere: llm-d's values. It
@@ -6,7 +8,7 @@ package decider
 type LoRAScorer struct{}
 
 // Score implements Scorer.
-func (LoRAScorer) Score(r *Request, v *View, out []float64) {
+func (LoRAScorer) Score(r *decider.Request, v *decider.View, out []float64) {
 	if r.LoRA == "" {
 		noOpinion(out)
 		return
@@ -14,9 +16,9 @@ func (LoRAScorer) Score(r *Request, v *View, out []float64) {
 	for c, i := range v.Candidates {
 		replica := v.Replicas[i]
 		switch state := replica.LoRA(r.LoRA); {
-		case state == LoRALoaded:
+		case state == decider.LoRALoaded:
 			out[c] = 1
-		case state == LoRALoading:
+		case state == decider.LoRALoading:
 			out[c] = 0.6
 		case replica.LoRAs() < replica.LoRASlots():
 			out[c] = 0.8
@@ -26,4 +28,4 @@ func (LoRAScorer) Score(r *Request, v *View, out []float64) {
 	}
 }
 
-var _ Scorer = LoRAScorer{}
+var _ decider.Scorer = LoRAScorer{}

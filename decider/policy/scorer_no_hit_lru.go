@@ -1,6 +1,10 @@
-package decider
+package policy
 
-import "slices"
+import (
+	"slices"
+
+	"pointsman/decider"
+)
 
 // NoHitLRUScorer spreads prompts that no replica has cached: 1 for the
 // candidate that was sent such a prompt longest ago, down to 0 for the one that
@@ -13,7 +17,7 @@ type NoHitLRUScorer struct {
 }
 
 type coldTurn struct {
-	replica *Replica
+	replica *decider.Replica
 	index   int // in View.Replicas
 }
 
@@ -21,7 +25,7 @@ type coldTurn struct {
 func (*NoHitLRUScorer) UsesPrefix() bool { return true }
 
 // Members implements MemberObserver. New replicas come first.
-func (s *NoHitLRUScorer) Members(replicas []*Replica) {
+func (s *NoHitLRUScorer) Members(replicas []*decider.Replica) {
 	var order []coldTurn
 	for i, r := range replicas {
 		if !slices.ContainsFunc(s.order, func(t coldTurn) bool { return t.replica == r }) {
@@ -37,7 +41,7 @@ func (s *NoHitLRUScorer) Members(replicas []*Replica) {
 }
 
 // Score implements Scorer.
-func (s *NoHitLRUScorer) Score(_ *Request, v *View, out []float64) {
+func (s *NoHitLRUScorer) Score(_ *decider.Request, v *decider.View, out []float64) {
 	noOpinion(out)
 	s.cold = v.BestCached() == 0
 	if !s.cold {
@@ -57,7 +61,7 @@ func (s *NoHitLRUScorer) Score(_ *Request, v *View, out []float64) {
 }
 
 // Reserved implements Observer. It follows the Score of the same request.
-func (s *NoHitLRUScorer) Reserved(_ *Request, replica int) {
+func (s *NoHitLRUScorer) Reserved(_ *decider.Request, replica int) {
 	if !s.cold {
 		return
 	}
@@ -71,14 +75,14 @@ func (s *NoHitLRUScorer) Reserved(_ *Request, replica int) {
 }
 
 // FirstToken implements Observer.
-func (*NoHitLRUScorer) FirstToken(*Request, int) {}
+func (*NoHitLRUScorer) FirstToken(*decider.Request, int) {}
 
 // Finished implements Observer.
-func (*NoHitLRUScorer) Finished(*Request, int, Outcome) {}
+func (*NoHitLRUScorer) Finished(*decider.Request, int, decider.Outcome) {}
 
 var (
-	_ Scorer         = (*NoHitLRUScorer)(nil)
-	_ Observer       = (*NoHitLRUScorer)(nil)
-	_ MemberObserver = (*NoHitLRUScorer)(nil)
-	_ PrefixUser     = (*NoHitLRUScorer)(nil)
+	_ decider.Scorer         = (*NoHitLRUScorer)(nil)
+	_ decider.Observer       = (*NoHitLRUScorer)(nil)
+	_ decider.MemberObserver = (*NoHitLRUScorer)(nil)
+	_ decider.PrefixUser     = (*NoHitLRUScorer)(nil)
 )

@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // PrefixScorer is the share of the prompt that the replica is believed to hold
 // in its KV cache. It has no opinion on a request without a prompt.
@@ -8,7 +10,7 @@ type PrefixScorer struct{}
 func (PrefixScorer) UsesPrefix() bool { return true }
 
 // Score implements Scorer.
-func (PrefixScorer) Score(r *Request, v *View, out []float64) {
+func (PrefixScorer) Score(r *decider.Request, v *decider.View, out []float64) {
 	if r.Input <= 0 {
 		noOpinion(out)
 		return
@@ -19,6 +21,6 @@ func (PrefixScorer) Score(r *Request, v *View, out []float64) {
 }
 
 var (
-	_ Scorer     = PrefixScorer{}
-	_ PrefixUser = PrefixScorer{}
+	_ decider.Scorer     = PrefixScorer{}
+	_ decider.PrefixUser = PrefixScorer{}
 )

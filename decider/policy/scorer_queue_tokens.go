@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // QueueTokensScorer prefers little prefill work before the request, in tokens
 // as View.Queue predicts it. It stands in the place of queue where prompts
@@ -6,11 +8,11 @@ package decider
 type QueueTokensScorer struct{}
 
 // Score implements Scorer.
-func (QueueTokensScorer) Score(_ *Request, v *View, out []float64) {
+func (QueueTokensScorer) Score(_ *decider.Request, v *decider.View, out []float64) {
 	for c, i := range v.Candidates {
 		out[c] = v.PrefillBacklog(i)
 	}
 	lowestBest(out)
 }
 
-var _ Scorer = QueueTokensScorer{}
+var _ decider.Scorer = QueueTokensScorer{}

@@ -1,6 +1,9 @@
-package decider
+package policy
 
-import "pointsman/session"
+import (
+	"pointsman/decider"
+	"pointsman/session"
+)
 
 // SessionScorer is 1 on the home of the request's session among the
 // candidates, by the same hashing as the policy Session, and 0 elsewhere. It
@@ -8,10 +11,10 @@ import "pointsman/session"
 type SessionScorer struct{ table *session.Table }
 
 // Members implements MemberObserver.
-func (s *SessionScorer) Members(replicas []*Replica) { s.table = sessionTable(replicas) }
+func (s *SessionScorer) Members(replicas []*decider.Replica) { s.table = sessionTable(replicas) }
 
 // Score implements Scorer.
-func (s *SessionScorer) Score(r *Request, v *View, out []float64) {
+func (s *SessionScorer) Score(r *decider.Request, v *decider.View, out []float64) {
 	if !r.HasSession || s.table == nil {
 		noOpinion(out)
 		return
@@ -27,6 +30,6 @@ func (s *SessionScorer) Score(r *Request, v *View, out []float64) {
 }
 
 var (
-	_ Scorer         = (*SessionScorer)(nil)
-	_ MemberObserver = (*SessionScorer)(nil)
+	_ decider.Scorer         = (*SessionScorer)(nil)
+	_ decider.MemberObserver = (*SessionScorer)(nil)
 )

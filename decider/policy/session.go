@@ -1,9 +1,10 @@
-package decider
+package policy
 
 import (
 	"errors"
 	"math"
 
+	"pointsman/decider"
 	"pointsman/session"
 )
 
@@ -34,25 +35,36 @@ type SessionOptions struct {
 	LoadBound float64 `yaml:"load_bound"`
 }
 
-// NewSession returns a Session, or an error that names the option at fault.
-func NewSession(o SessionOptions) (*Session, error) {
-	if o.Fallbacks < 0 || o.Fallbacks > 2 {
-		return nil, errors.New("fallbacks: want 0, 1 or 2")
+// SessionDefaults are the defaults of SessionOptions.
+var SessionDefaults = SessionOptions{Fallbacks: 2}
+
+// Validate returns an error that names the option at fault.
+func (o SessionOptions) Validate() error {
+	switch {
+	case o.Fallbacks < 0 || o.Fallbacks > 2:
+		return errors.New("fallbacks: want 0, 1 or 2")
+	case o.LoadBound != 0 && !(o.LoadBound > 1):
+		return errors.New("load_bound: want 0 for none, or a factor above 1")
 	}
-	if o.LoadBound != 0 && !(o.LoadBound > 1) {
-		return nil, errors.New("load_bound: want 0 for none, or a factor above 1")
+	return nil
+}
+
+// NewSession returns a Session, or the error of o.Validate.
+func NewSession(o SessionOptions) (*Session, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	return &Session{SessionOptions: o, table: session.NewTable(nil)}, nil
 }
 
 // Members implements MemberObserver.
-func (p *Session) Members(replicas []*Replica) {
+func (p *Session) Members(replicas []*decider.Replica) {
 	p.table = sessionTable(replicas)
 	p.tables++
 }
 
 // sessionTable maps sessions to replicas by their weights.
-func sessionTable(replicas []*Replica) *session.Table {
+func sessionTable(replicas []*decider.Replica) *session.Table {
 	m := make([]session.Member, len(replicas))
 	for i, r := range replicas {
 		m[i] = session.Member{Name: r.Name(), Weight: max(r.Weight(), 1)}
@@ -61,7 +73,7 @@ func sessionTable(replicas []*Replica) *session.Table {
 }
 
 // Rank implements Policy.
-func (p *Session) Rank(r *Request, v *View, dst []int) []int {
+func (p *Session) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	key := r.Session
 	if !r.HasSession {
 		key = r.ID.Hash()
@@ -79,7 +91,7 @@ func (p *Session) Rank(r *Request, v *View, dst []int) []int {
 
 // bound brings the first replica below the load bound to the front, and
 // returns how many it passed over.
-func (p *Session) bound(v *View, ranked []int) int {
+func (p *Session) bound(v *decider.View, ranked []int) int {
 	if p.LoadBound == 0 {
 		return 0
 	}
@@ -101,7 +113,7 @@ func (p *Session) bound(v *View, ranked []int) int {
 }
 
 // Reserved implements Observer: it counts where sessions went.
-func (p *Session) Reserved(r *Request, _ int) {
+func (p *Session) Reserved(r *decider.Request, _ int) {
 	switch {
 	case !r.HasSession:
 		p.sessionless++
@@ -115,25 +127,25 @@ func (p *Session) Reserved(r *Request, _ int) {
 }
 
 // FirstToken implements Observer.
-func (*Session) FirstToken(*Request, int) {}
+func (*Session) FirstToken(*decider.Request, int) {}
 
 // Finished implements Observer.
-func (*Session) Finished(*Request, int, Outcome) {}
+func (*Session) Finished(*decider.Request, int, decider.Outcome) {}
 
 // Counters implements Counted.
-func (p *Session) Counters(dst []Counter) []Counter {
+func (p *Session) Counters(dst []decider.Counter) []decider.Counter {
 	return append(dst,
-		Counter{`session_decisions_total{rank="home"}`, p.home},
-		Counter{`session_decisions_total{rank="fallback1"}`, p.fallbacks[0]},
-		Counter{`session_decisions_total{rank="fallback2"}`, p.fallbacks[1]},
-		Counter{`session_decisions_total{rank="other"}`, p.other},
-		Counter{`session_decisions_total{rank="no_session"}`, p.sessionless},
-		Counter{`session_table_rebuilds_total`, p.tables})
+		decider.Counter{Name: `session_decisions_total{rank="home"}`, Value: p.home},
+		decider.Counter{Name: `session_decisions_total{rank="fallback1"}`, Value: p.fallbacks[0]},
+		decider.Counter{Name: `session_decisions_total{rank="fallback2"}`, Value: p.fallbacks[1]},
+		decider.Counter{Name: `session_decisions_total{rank="other"}`, Value: p.other},
+		decider.Counter{Name: `session_decisions_total{rank="no_session"}`, Value: p.sessionless},
+		decider.Counter{Name: `session_table_rebuilds_total`, Value: p.tables})
 }
 
 var (
-	_ Policy         = (*Session)(nil)
-	_ Observer       = (*Session)(nil)
-	_ MemberObserver = (*Session)(nil)
-	_ Counted        = (*Session)(nil)
+	_ decider.Policy         = (*Session)(nil)
+	_ decider.Observer       = (*Session)(nil)
+	_ decider.MemberObserver = (*Session)(nil)
+	_ decider.Counted        = (*Session)(nil)
 )

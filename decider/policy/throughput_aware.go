@@ -1,4 +1,6 @@
-package decider
+package policy
+
+import "pointsman/decider"
 
 // ThroughputAware takes the candidate that was given the fewest requests in
 // the last second for its weight, ties by chance. It is the second router of
@@ -13,8 +15,8 @@ var throughputAwareTerms = []string{"throughput"}
 func (ThroughputAware) Terms() []string { return throughputAwareTerms }
 
 // Rank implements Policy.
-func (ThroughputAware) Rank(_ *Request, v *View, dst []int) []int {
-	return v.Least(dst, 3, func(c int, r *Replica) float64 {
+func (ThroughputAware) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
+	return v.Least(dst, 3, func(c int, r *decider.Replica) float64 {
 		x := v.Throughput(v.Candidates[c])
 		v.SetTerm(c, 0, x)
 		return x / float64(max(r.Weight(), 1))
@@ -22,6 +24,6 @@ func (ThroughputAware) Rank(_ *Request, v *View, dst []int) []int {
 }
 
 var (
-	_ Policy = ThroughputAware{}
-	_ Termed = ThroughputAware{}
+	_ decider.Policy = ThroughputAware{}
+	_ decider.Termed = ThroughputAware{}
 )

@@ -1,4 +1,4 @@
-package decider
+package policy
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"pointsman/decider"
 )
 
 // Weighted takes the candidate with the highest sum of scores times weights,
@@ -25,59 +27,83 @@ type Weighted struct {
 }
 
 type weightedScorer struct {
-	Scorer
+	decider.Scorer
 	weight   float64
-	observer Observer // the scorer, when it is one
+	observer decider.Observer // the scorer, when it is one
 }
 
-// WeightedOptions are the knobs of Weighted.
+// WeightedOptions are the options of Weighted.
 type WeightedOptions struct {
-	// Scorers are the weights by the names of ScorerNames; 0 and above.
+	// Scorers are the weights, 0 or more, by the names of Known.
 	Scorers map[string]float64 `yaml:"scorers"`
 	// LRUCapacityPerServer is how much approximate_prefix remembers of a
-	// replica, named as in llm-d: in blocks of 64 tokens.
+	// replica, in blocks of 64 tokens. The name is llm-d's.
 	LRUCapacityPerServer int `yaml:"lru_capacity_per_server"`
+	// Known are the scorers that there are; nil = Scorers.
+	Known []NamedScorer `yaml:"-"`
 }
 
 // WeightedDefaults are the weights of llm-d's guides and its capacity, but with
-// the prefix scorer that knows more.
+// prefix in the place of llm-d's prefix scorer, which is approximate_prefix.
 var WeightedDefaults = WeightedOptions{
 	Scorers:              map[string]float64{"prefix": 3, "queue": 2, "kv_usage": 2},
 	LRUCapacityPerServer: llmdCapacity,
 }
 
-// NewWeighted returns a Weighted, or an error that names the option at fault.
-func NewWeighted(o WeightedOptions) (*Weighted, error) {
-	p := &Weighted{}
+func (o WeightedOptions) known() []NamedScorer {
+	if o.Known == nil {
+		return Scorers
+	}
+	return o.Known
+}
+
+// Validate returns an error that names the option at fault.
+func (o WeightedOptions) Validate() error {
+	var names []string
+	for _, s := range o.known() {
+		names = append(names, s.Name)
+	}
+	some := false
 	for _, name := range slices.Sorted(maps.Keys(o.Scorers)) {
-		if newScorer(name) == nil {
-			return nil, fmt.Errorf("scorers: unknown %.40q; want %s", name, strings.Join(ScorerNames(), ", "))
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("scorers: unknown %.40q; want %s", name, strings.Join(names, ", "))
 		}
-		if weight := o.Scorers[name]; !(weight >= 0) || math.IsInf(weight, 1) {
-			return nil, fmt.Errorf("scorers: %s has the weight %v; want 0 or more", name, weight)
+		weight := o.Scorers[name]
+		if !(weight >= 0) || math.IsInf(weight, 1) {
+			return fmt.Errorf("scorers: %s has the weight %v; want 0 or more", name, weight)
 		}
+		some = some || weight > 0
 	}
 	if n := o.LRUCapacityPerServer; n < 1 || n > maxLLMDCapacity {
-		return nil, fmt.Errorf("lru_capacity_per_server: want 1 to %d blocks of %d tokens, not %d", maxLLMDCapacity, llmdBlockTokens, n)
+		return fmt.Errorf("lru_capacity_per_server: want 1 to %d blocks of %d tokens, not %d", maxLLMDCapacity, llmdBlockTokens, n)
 	}
-	for _, name := range ScorerNames() { // in an order of their own, not the map's
-		weight := o.Scorers[name]
+	if !some {
+		return errors.New("scorers: want at least one with a weight above 0")
+	}
+	return nil
+}
+
+// NewWeighted returns a Weighted, or the error of o.Validate.
+func NewWeighted(o WeightedOptions) (*Weighted, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Weighted{}
+	for _, known := range o.known() { // not in the random order of the map
+		weight := o.Scorers[known.Name]
 		if weight == 0 {
 			continue
 		}
-		s := weightedScorer{Scorer: newScorer(name), weight: weight}
-		s.observer, _ = s.Scorer.(Observer)
+		s := weightedScorer{Scorer: known.New(), weight: weight}
+		s.observer, _ = s.Scorer.(decider.Observer)
 		if a, ok := s.Scorer.(*ApproximatePrefixScorer); ok {
 			a.tokens = o.LRUCapacityPerServer * llmdBlockTokens
 		}
-		if u, ok := s.Scorer.(PrefixUser); ok {
+		if u, ok := s.Scorer.(decider.PrefixUser); ok {
 			p.prefix = p.prefix || u.UsesPrefix()
 		}
 		p.scorers = append(p.scorers, s)
-		p.terms = append(p.terms, name)
-	}
-	if len(p.scorers) == 0 {
-		return nil, errors.New("scorers: want at least one with a weight above 0")
+		p.terms = append(p.terms, known.Name)
 	}
 	p.terms = append(p.terms, "score")
 	return p, nil
@@ -90,18 +116,18 @@ func (p *Weighted) Terms() []string { return p.terms }
 func (p *Weighted) UsesPrefix() bool { return p.prefix }
 
 // Members implements MemberObserver.
-func (p *Weighted) Members(replicas []*Replica) {
+func (p *Weighted) Members(replicas []*decider.Replica) {
 	p.scores = make([]float64, len(replicas))
 	p.sums = make([]float64, len(replicas))
 	for _, s := range p.scorers {
-		if m, ok := s.Scorer.(MemberObserver); ok {
+		if m, ok := s.Scorer.(decider.MemberObserver); ok {
 			m.Members(replicas)
 		}
 	}
 }
 
 // Rank implements Policy.
-func (p *Weighted) Rank(r *Request, v *View, dst []int) []int {
+func (p *Weighted) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	n := len(v.Candidates)
 	scores, sums := p.scores[:n], p.sums[:n]
 	clear(sums)
@@ -121,7 +147,7 @@ func (p *Weighted) Rank(r *Request, v *View, dst []int) []int {
 	for c, sum := range sums {
 		v.SetTerm(c, len(p.scorers), sum)
 	}
-	return v.Least(dst, 3, func(c int, _ *Replica) float64 { return -sums[c] })
+	return v.Least(dst, 3, func(c int, _ *decider.Replica) float64 { return -sums[c] })
 }
 
 // meanOpinion is the mean of the scores that are not NaN, if there is one.
@@ -137,7 +163,7 @@ func meanOpinion(scores []float64) (mean float64, some bool) {
 }
 
 // Reserved implements Observer.
-func (p *Weighted) Reserved(r *Request, replica int) {
+func (p *Weighted) Reserved(r *decider.Request, replica int) {
 	for _, s := range p.scorers {
 		if s.observer != nil {
 			s.observer.Reserved(r, replica)
@@ -146,7 +172,7 @@ func (p *Weighted) Reserved(r *Request, replica int) {
 }
 
 // FirstToken implements Observer.
-func (p *Weighted) FirstToken(r *Request, replica int) {
+func (p *Weighted) FirstToken(r *decider.Request, replica int) {
 	for _, s := range p.scorers {
 		if s.observer != nil {
 			s.observer.FirstToken(r, replica)
@@ -155,7 +181,7 @@ func (p *Weighted) FirstToken(r *Request, replica int) {
 }
 
 // Finished implements Observer.
-func (p *Weighted) Finished(r *Request, replica int, o Outcome) {
+func (p *Weighted) Finished(r *decider.Request, replica int, o decider.Outcome) {
 	for _, s := range p.scorers {
 		if s.observer != nil {
 			s.observer.Finished(r, replica, o)
@@ -164,9 +190,9 @@ func (p *Weighted) Finished(r *Request, replica int, o Outcome) {
 }
 
 var (
-	_ Policy         = (*Weighted)(nil)
-	_ Termed         = (*Weighted)(nil)
-	_ PrefixUser     = (*Weighted)(nil)
-	_ MemberObserver = (*Weighted)(nil)
-	_ Observer       = (*Weighted)(nil)
+	_ decider.Policy         = (*Weighted)(nil)
+	_ decider.Termed         = (*Weighted)(nil)
+	_ decider.PrefixUser     = (*Weighted)(nil)
+	_ decider.MemberObserver = (*Weighted)(nil)
+	_ decider.Observer       = (*Weighted)(nil)
 )

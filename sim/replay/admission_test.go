@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/decider/queue"
 	"pointsman/sim/trace"
 )
 
-func leastWork() (decider.Policy, error)     { return decider.LeastWork{}, nil }
-func leastWorkLate() (decider.Policy, error) { return decider.LeastWorkLate{}, nil }
+func leastWork() (decider.Policy, error)     { return policy.LeastWork{}, nil }
+func leastWorkLate() (decider.Policy, error) { return policy.LeastWorkLate{}, nil }
 
 // holdIn is an admission that holds requests in these bands without a limit.
 func holdIn(bands ...queue.Band) *decider.Admission {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/sim"
 )
 
@@ -71,14 +72,14 @@ func TestReplayMetrics(t *testing.T) {
 
 // signalReader records the signals that a policy sees.
 type signalReader struct {
-	decider.RoundRobin
+	policy.RoundRobin
 	known, busy int
 	oldest      time.Duration
 }
 
 // firstTokenReader records the first tokens that a policy sees.
 type firstTokenReader struct {
-	decider.RoundRobin
+	policy.RoundRobin
 	first int
 	order []string
 }
@@ -100,7 +101,7 @@ func TestEngineSignalsSuffice(t *testing.T) {
 		const seeds = 3
 		for seed := range uint64(seeds) {
 			o := Options{Setup: setup, Rate: .85 * most, Seed: seed + 1, CacheScale: 1, PolicyName: "test",
-				Policy: func() (decider.Policy, error) { return decider.LeastWork{}, nil }}
+				Policy: func() (decider.Policy, error) { return policy.LeastWork{}, nil }}
 			change(&o)
 			r, err := Run(tr, o)
 			if err != nil {
@@ -113,7 +114,7 @@ func TestEngineSignalsSuffice(t *testing.T) {
 	reported := run(func(*Options) {})
 	polled := run(func(o *Options) { o.Poll = 100 * time.Millisecond })
 	exact := run(func(o *Options) {
-		o.Policy = func() (decider.Policy, error) { return decider.NewKVAware(decider.TokenDefaults) }
+		o.Policy = func() (decider.Policy, error) { return policy.NewKVAware(decider.TokenDefaults) }
 	})
 	t.Logf("p90 of the time to first token: %.2f s reported by the proxy, %.2f s polled from the engines, %.2f s with KV-cache events", reported, polled, exact)
 	if polled > 1.05*reported {

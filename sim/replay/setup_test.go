@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/sim"
 	"pointsman/sim/trace"
 )
 
-func roundRobin() (decider.Policy, error) { return &decider.RoundRobin{}, nil }
+func roundRobin() (decider.Policy, error) { return &policy.RoundRobin{}, nil }
 
-func leastRequests() (decider.Policy, error) { return decider.LeastRequests{}, nil }
+func leastRequests() (decider.Policy, error) { return policy.LeastRequests{}, nil }
 
 // smallTrace returns n requests, some of which share prefixes.
 func smallTrace(n int) *trace.Trace {
