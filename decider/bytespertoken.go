@@ -91,6 +91,8 @@ func (p *Pool) setBlockTokens() {
 	}
 	if n != p.view.BlockTokens {
 		p.view.BlockTokens = n
-		p.account.caches.setBlockTokens(n, p.replicas)
+		for _, r := range p.replicas {
+			p.resizeCache(r)
+		}
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"pointsman/decider"
-	"pointsman/decider/policy"
 	"pointsman/sim"
 )
 
 // watcher is LeastWork, and tells what each chosen replica was believed to
 // have cached.
 type watcher struct {
-	policy.LeastWork
+	decider.LeastWork
 	cached   []int
 	expected map[decider.ID]int
 }

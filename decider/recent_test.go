@@ -80,37 +80,37 @@ func TestAdaptersAreKeptAsEnginesDo(t *testing.T) {
 			t.Fatalf("has %v, want %v", got, w)
 		}
 	}
-	a.reserve("x")
-	a.release("x")
+	a.take("x")
+	a.drop("x")
 	want() // cancelled before its first byte
 	for _, n := range []string{"x", "y"} {
-		a.reserve(n)
+		a.take(n)
 		a.started(n)
-		a.release(n)
+		a.drop(n)
 	}
-	a.reserve("x")
+	a.take("x")
 	want("y", "x")
-	a.reserve("z")
+	a.take("z")
 	want("x", "z") // y was idle, and the least recent
-	a.reserve("y")
+	a.take("y")
 	want("x", "z", "y") // all in use
-	a.release("z")
+	a.drop("z")
 	want("x", "y")
-	a.release("nobody")
+	a.drop("nobody")
 	a.started("nobody")
 	want("x", "y")
-	a.release("x")
+	a.drop("x")
 	want("x", "y")
-	a.restarted()
+	a.restart()
 	want("y") // which is in flight, as far as known
-	a.release("y")
+	a.drop("y")
 	want()
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	var s sessionMemory
+	var s sessions
 	replica := &Replica{}
-	s.add(&Request{Session: 1, HasSession: true}, replica)
+	s.put(&Request{Session: 1, HasSession: true}, replica)
 	if s.last(&Request{Session: 1, HasSession: true}) != nil {
 		t.Error("remembers while it is off")
 	}
@@ -118,9 +118,9 @@ func TestSessionsAreBounded(t *testing.T) {
 	const many = 3 * sessionRows * sessionsARow
 	kept := &Request{Session: 0, HasSession: true}
 	for n := range uint64(many) {
-		s.add(&Request{Session: n + 1, HasSession: true}, replica)
+		s.put(&Request{Session: n + 1, HasSession: true}, replica)
 		if n%1000 == 0 {
-			s.add(kept, replica)
+			s.put(kept, replica)
 		}
 	}
 	if s.last(kept) != replica {
@@ -135,7 +135,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if there < sessionRows*sessionsARow*9/10 || there > sessionRows*sessionsARow {
 		t.Errorf("%d sessions kept of room for %d", there, sessionRows*sessionsARow)
 	}
-	s.add(&Request{Session: 7}, replica)
+	s.put(&Request{Session: 7}, replica)
 	s.enable(false)
 	if s.rows != nil {
 		t.Error("memory is kept while it is off")

@@ -17,7 +17,6 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
-	"pointsman/decider/policy"
 	"pointsman/engine/zmtp"
 	"pointsman/sim/fakevllm"
 )
@@ -260,7 +259,7 @@ func inUse() uint64 {
 
 // spy tells how many tokens of a prompt are believed to be on a replica.
 type spy struct {
-	*policy.KVAware
+	*decider.KVAware
 	replica, cached int
 }
 
@@ -269,10 +268,10 @@ func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	return dst
 }
 
-func kvAware(blockTokens int) *policy.KVAware {
+func kvAware(blockTokens int) *decider.KVAware {
 	o := decider.TokenDefaults
 	o.BlockTokens = blockTokens
-	p, err := policy.NewKVAware(o)
+	p, err := decider.NewKVAware(o)
 	if err != nil {
 		panic(err)
 	}

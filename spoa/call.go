@@ -5,13 +5,15 @@ import (
 	"sync"
 
 	"github.com/negasus/haproxy-spoe-go/action"
+	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
 // call is a NOTIFY frame from its coming to its ACK. Its messages share one
 // reply.
 type call struct {
 	conn       *conn
-	frame      *buffer // what was sent; nil when it is not needed any more
+	frame      *frame.Frame // nil when it is done with
+	held       *held        // large values of the frame, nil if there are none
 	stream, id uint64
 	m          Message
 	w          Reply
@@ -48,9 +50,9 @@ func (k *call) handle() (ok bool) {
 			k.conn.srv.panicked("handler", p, debug.Stack())
 		}
 	}()
-	for _, m := range k.frame.messages {
+	for i, msg := range *k.frame.Messages {
 		k.conn.srv.stats.messages.Add(1)
-		k.m = Message{m, k}
+		k.m = Message{msg: msg, index: i, call: k}
 		k.conn.srv.Handler(&k.m, &k.w)
 	}
 	return true
@@ -84,8 +86,12 @@ func (k *call) end(reuse bool) {
 
 // forget gives the memory of the frame back.
 func (k *call) forget() {
+	if k.held != nil {
+		k.held.free()
+		k.held = nil
+	}
 	if k.frame != nil {
-		k.frame.free()
+		frame.ReleaseFrame(k.frame)
 		k.frame = nil
 	}
 }

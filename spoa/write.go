@@ -22,11 +22,11 @@ func (c *conn) ack(k *call) error {
 	return c.writeLocked(c.scratch, c.srv.writeTimeout())
 }
 
-// sendHello accepts the connection. It does not claim "async": our ACKs use the
+// hello accepts the connection. It does not claim "async": our ACKs use the
 // connection of their message anyway, and with it HAProxy 2.6 does not fail the
 // messages of a connection that ends, but lets each wait for all of `timeout
 // processing`.
-func (c *conn) sendHello() error {
+func (c *conn) hello() error {
 	f := frame.AcquireFrame()
 	defer frame.ReleaseFrame(f)
 	f.Type = frame.TypeAgentHello
@@ -36,8 +36,8 @@ func (c *conn) sendHello() error {
 	return c.send(f, c.srv.writeTimeout())
 }
 
-// sendDisconnect sends an AGENT-DISCONNECT.
-func (c *conn) sendDisconnect(code uint32, text string, timeout time.Duration) error {
+// disconnect sends an AGENT-DISCONNECT.
+func (c *conn) disconnect(code uint32, text string, timeout time.Duration) error {
 	f := frame.AcquireFrame()
 	defer frame.ReleaseFrame(f)
 	f.Type = frame.TypeAgentDisconnect
@@ -84,7 +84,7 @@ func (c *conn) farewell(code uint32, text string) {
 	c.writing.Lock()
 	c.writeSet = time.Time{}
 	c.writing.Unlock()
-	c.sendDisconnect(code, text, farewellLimit)
+	c.disconnect(code, text, farewellLimit)
 }
 
 // linger waits until the peer has closed, so that closing does not reset a TCP

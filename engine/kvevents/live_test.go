@@ -18,7 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
-	"pointsman/decider/policy"
 	"pointsman/engine/tokenize"
 	"pointsman/sim/fakevllm"
 )
@@ -258,7 +257,7 @@ func TestTokensAreThoseOfTheEvents(t *testing.T) {
 	defer server.Close()
 	o := decider.TokenDefaults
 	o.Timeout = time.Second
-	policy, err := policy.NewKVAware(o)
+	policy, err := decider.NewKVAware(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,13 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
-	"pointsman/decider/policy"
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
 )
 
 // spy tells how many tokens of a prompt are believed to be on a replica.
 type spy struct {
-	*policy.KVAware
+	*decider.KVAware
 	replica, cached int
 }
 
@@ -86,10 +85,10 @@ type happened struct {
 
 const testBlock = 4 // tokens
 
-func kvAware(blockTokens int) *policy.KVAware {
+func kvAware(blockTokens int) *decider.KVAware {
 	o := decider.TokenDefaults
 	o.BlockTokens = blockTokens
-	p, err := policy.NewKVAware(o)
+	p, err := decider.NewKVAware(o)
 	if err != nil {
 		panic(err)
 	}

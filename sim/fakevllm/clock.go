@@ -1,10 +1,9 @@
 package fakevllm
 
 import (
+	"pointsman/sim"
 	"sync/atomic"
 	"time"
-
-	"pointsman/sim"
 )
 
 // sequence is one job of a call and what its handler has to know of it.

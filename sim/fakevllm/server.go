@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"pointsman/sim"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +15,6 @@ import (
 	"time"
 
 	"github.com/bytedance/sonic"
-
-	"pointsman/sim"
 )
 
 // Options describe one fake replica. Zero values take the defaults.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"pointsman/sim"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,6 @@ import (
 
 	"github.com/bytedance/sonic"
 	"go.uber.org/goleak"
-
-	"pointsman/sim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"time"
-
 	"pointsman/sim/replay"
+	"time"
 )
 
 // A plot is laid out in these units; an SVG shows them as pixels.

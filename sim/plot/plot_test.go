@@ -5,11 +5,10 @@ import (
 	"encoding/xml"
 	"image/png"
 	"io"
+	"pointsman/sim/replay"
 	"strings"
 	"testing"
 	"time"
-
-	"pointsman/sim/replay"
 )
 
 func plotted() []*replay.Result {

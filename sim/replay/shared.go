@@ -5,35 +5,36 @@ import (
 	"pointsman/sim/trace"
 )
 
-// RunShared computes a bound that hardly any policy can beat: the replicas
-// compute as in Run, but share one cache, and each takes its next request from
-// one common queue when it has capacity. Options that concern agents and
-// failures have no effect.
+// RunShared runs the trace through the bound that no choice of replicas can
+// be expected to beat by much: the replicas compute as ever, but hold one
+// cache together, and take from one queue what they next have room for. The
+// options that concern agents and failures have no effect.
 func RunShared(t *trace.Trace, o Options) (*Result, error) {
-	s, err := newSimulation(t, &o)
+	p, err := newPlayback(t, &o)
 	if err != nil {
 		return nil, err
 	}
-	sim.Share(s.engines)
-	s.shared = true
-	s.run(func(f *flight) {
-		s.load.add(-1, 1)
-		if err := s.engines[0].Submit(s.now, &f.job); err != nil {
-			s.end(f, flightRefused)
+	sim.Share(p.fleet)
+	p.shared = true
+	p.run(func(f *flight) {
+		p.load.sent(-1)
+		if err := p.fleet[0].Submit(p.now, &f.job); err != nil {
+			p.end(f, flightRefused)
 			return
 		}
-		s.wakeAll()
+		p.wakeAll()
 	})
-	return s.result(o.PolicyName), nil
+	return p.result(o.PolicyName), nil
 }
 
-// wakeAll lets every engine check the common queue, idle engines first.
-func (s *simulation) wakeAll() {
+// wakeAll has every engine look at the common queue. Those that do nothing go
+// first.
+func (p *playback) wakeAll() {
 	for _, active := range [...]bool{false, true} {
-		for k, e := range s.engines {
+		for k, e := range p.fleet {
 			if _, busy := e.Next(); busy == active {
-				e.Wake(s.now)
-				s.schedule(k)
+				e.Wake(p.now)
+				p.schedule(k)
 			}
 		}
 	}

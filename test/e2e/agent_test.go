@@ -104,6 +104,9 @@ func (a *agent) signal(sig os.Signal) {
 	}
 }
 
+// ejected is the state of a replica that has failed, for a while.
+const ejected = "cooling"
+
 var adminClient = http.Client{Timeout: 5 * time.Second}
 
 // get asks the admin address.
@@ -235,24 +238,23 @@ func (a *agent) settled(pool string) poolStatus {
 	return p
 }
 
-// untroubled checks that no counter of trouble has moved but those excused.
-func (a *agent) untroubled(excused ...string) {
+// stayZero checks that the metrics of the given names exist, with whatever labels,
+// and are 0 but for those excused.
+func (a *agent) stayZero(names []string, excused ...string) {
 	a.t.Helper()
-	troubles := []string{"pointsman_spoe_malformed_total", "pointsman_spoe_panics_total", "pointsman_spoe_dropped_variables_total",
-		"pointsman_spoe_refused_total", "pointsman_feed_malformed_total", "pointsman_reservations_expired_total", "pointsman_reservations_replaced_total"}
-	found := map[string]bool{}
-	for series, v := range a.metrics() {
-		for _, name := range troubles {
-			if strings.HasPrefix(series, name) {
-				found[name] = true
-				if v != 0 && !slices.Contains(excused, name) {
-					a.t.Errorf("%s is %v, want 0", series, v)
-				}
+	series := a.metrics()
+	for _, name := range names {
+		found := false
+		for s, v := range series {
+			if s != name && !strings.HasPrefix(s, name+"{") {
+				continue
+			}
+			found = true
+			if v != 0 && !slices.Contains(excused, name) {
+				a.t.Errorf("%s is %v, want 0", s, v)
 			}
 		}
-	}
-	for _, name := range troubles {
-		if !found[name] {
+		if !found {
 			a.t.Errorf("no metric %s", name)
 		}
 	}

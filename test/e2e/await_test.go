@@ -5,102 +5,74 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
 // awaitingPool is a pool that holds requests while it has no replica. replicas
 // says where these come from.
 func awaitingPool(replicas string) string {
 	return fmt.Sprintf(`pools: {%s: {models: [%s], retry_after: 7s, %s, admission:
-  {wait: agent, no_replica: hold, band_header: x-band, bands: {short: {ttl: 300ms}, long: {ttl: 30s, max_requests: 6}}}}}
+  {wait: agent, no_replica: hold, band_header: x-band, bands: {short: {ttl: 300ms}, long: {ttl: 5m, max_requests: 6}}}}}
 `, pool, model, replicas)
 }
 
-// Requests that find no replica are held. They are served when one comes, and
-// have a 503 with Retry-After when none does.
+// TestAwaitReplica has requests that find no replica held. They are served when
+// one comes, and get a 503 with Retry-After when none does.
 func TestAwaitReplica(t *testing.T) {
-	nginx := func(t *testing.T, bin proxies.Binary, pools string) *site {
-		s := newNginxSite(t, bin, pools)
-		s.edit("processing_timeout: 1s, ", "")
-		s.start()
-		return s.site
-	}
-	haproxy := func(t *testing.T, bin proxies.Binary, pools string) *site {
-		s := newSite(t, bin, pools)
-		s.edit(", processing_timeout: 1s", "")
-		s.start()
-		return s
-	}
-	bins := proxies.Nginxes(t)
-	bin := bins[len(bins)-1]
-	t.Run("nginx-found", func(t *testing.T) { awaitFound(t, bin, nginx) })
-	t.Run("nginx-up", func(t *testing.T) {
-		awaitUp(t, bin, ", health: {poll: 100ms}", nginx,
-			func(_ *site, e *engine) { fault(t, e, `{"status":503,"path":"/health"}`) },
-			func(_ *site, e *engine) {
-				if a := (call{path: "/fake/reset"}).do(http.DefaultClient, e.address); a.status != 200 {
-					t.Error(a.status, a.err)
-				}
-			})
+	onEach(t, that(releases(t), func(can abilities) bool { return can.losesHeldCheaply }), func(t *testing.T, r release) {
+		t.Run("found", func(t *testing.T) { t.Parallel(); awaitFound(t, r) })
+		t.Run("up", func(t *testing.T) { t.Parallel(); awaitUp(t, r) })
 	})
-	for _, bin := range proxies.HAProxies(t) {
-		if bin.Version == "2.6" {
-			continue // where a hold is also the price of a dead agent
-		}
-		t.Run("haproxy-found-"+bin.Version, func(t *testing.T) { awaitFound(t, bin, haproxy) })
-		t.Run("haproxy-up-"+bin.Version, func(t *testing.T) {
-			awaitUp(t, bin, "", haproxy,
-				func(s *site, e *engine) { s.command("disable server " + pool + "/" + e.name) },
-				func(s *site, e *engine) { s.command("enable server " + pool + "/" + e.name) })
-		})
-	}
 }
 
 // awaitFound has a list of replicas that becomes empty, and has one again.
-func awaitFound(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Binary, string) *site) {
-	t.Parallel()
-	e := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
+func awaitFound(t *testing.T, r release) {
+	e := startEngine(t, "a", engineOptions{Models: []string{model}})
 	file := filepath.Join(t.TempDir(), "targets.json")
-	list := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	one := fmt.Sprintf(`[{"targets": [%q]}]`, e.address)
-	list(one) // nginx is not rendered for none
-	s := start(t, bin, awaitingPool(fmt.Sprintf("discover: {file: %q, poll: 100ms}", file)))
-	list("[]")
+	listTargets(t, file, e) // nginx is not rendered for none
+	s := newSite(t, r, awaitingPool(fmt.Sprintf("discover: {file: %q, poll: 100ms}", file)))
+	s.unhurried()
+	s.start()
+	listTargets(t, file)
 	eventually(t, 5*time.Second, "no replicas", func() (bool, string) {
 		p := s.agent.pool(pool)
 		return len(p.Replicas) == 0, fmt.Sprintf("%+v", p)
 	})
-	s.heldUntil(func() { list(one) })
+	s.heldUntil(func() { listTargets(t, file, e) })
 }
 
-// awaitUp has a replica that goes down and comes up.
-func awaitUp(t *testing.T, bin proxies.Binary, health string, start func(*testing.T, proxies.Binary, string) *site, down, up func(*site, *engine)) {
-	t.Parallel()
-	e := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
-	s := start(t, bin, awaitingPool("replicas: "+replicasYAML(e)+health))
+// awaitUp has a replica that goes down and comes up, as the proxy's checks say or
+// else the agent's.
+func awaitUp(t *testing.T, r release) {
+	e := startEngine(t, "a", engineOptions{Models: []string{model}})
+	health := ", health: {poll: 100ms}"
+	if r.can.checks {
+		health = ""
+	}
+	s := newSite(t, r, awaitingPool("replicas: "+replicasYAML(e)+health))
+	s.unhurried()
+	s.start()
 	client := newClient(4, true, false)
 	defer client.CloseIdleConnections()
 	s.serve(client, 2)
-	down(s, e)
+	if r.can.checks {
+		s.haproxy().state("a", "maint")
+	} else {
+		fault(t, e, `{"status":503,"path":"/health"}`)
+	}
 	s.awaitState("a", 5*time.Second, "down")
-	s.heldUntil(func() { up(s, e) })
+	s.heldUntil(func() {
+		if r.can.checks {
+			s.haproxy().state("a", "ready")
+		} else {
+			e.recovers(t)
+		}
+	})
 }
 
 // heldUntil has requests held by a site without replicas until comes brings one.
@@ -110,7 +82,7 @@ func (s *site) heldUntil(comes func()) {
 	client := newClient(32, true, false)
 	defer client.CloseIdleConnections()
 	start := time.Now()
-	a := of("short", 0).do(client, s.front)
+	a := of("short").do(client, s.front)
 	var refusal struct {
 		Error struct {
 			Message, Type string
@@ -130,14 +102,14 @@ func (s *site) heldUntil(comes func()) {
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
-			c := of("long", 0)
+			c := of("long")
 			if err := c.check(c.do(client, s.front)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	s.awaitQueued("long", 6)
-	if a := of("long", 0).do(client, s.front); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+	if a := of("long").do(client, s.front); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
 		t.Errorf("above the limit: %d %s", a.status, a.body)
 	}
 	var scale struct {

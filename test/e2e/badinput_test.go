@@ -7,9 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
 // unsteady is what differs between two answers of an engine to one request.
@@ -18,11 +15,11 @@ var unsteady = regexp.MustCompile(`"(id|created|cached_tokens)":("[^"]*"|[0-9]+)
 // TestBadInput sends what no client should. The client gets what the engine
 // gives without us, and the agent neither dies nor grows.
 func TestBadInput(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		e := startEngine(t, "r1", fakevllm.Options{Models: []string{model, "other"}})
-		other := startEngine(t, "o1", fakevllm.Options{Models: []string{"other"}})
-		s := newSite(t, bin, fmt.Sprintf("pools:\n  %s: {models: [%s], replicas: %s}\n  second: {models: [other], replicas: %s}\n",
+		e := startEngine(t, "r1", engineOptions{Models: []string{model, "other"}})
+		other := startEngine(t, "o1", engineOptions{Models: []string{"other"}})
+		s := newSite(t, r, fmt.Sprintf("pools:\n  %s: {models: [%s], replicas: %s}\n  second: {models: [other], replicas: %s}\n",
 			pool, model, replicasYAML(e), replicasYAML(other)))
 		s.start()
 		client := newClient(4, true, false)
@@ -112,7 +109,7 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("pool %s: %d requests without a decision, want %d", p, st.FellOpen, want)
 			}
 		}
-		s.agent.untroubled()
+		s.untroubled()
 	})
 }
 

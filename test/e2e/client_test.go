@@ -154,3 +154,15 @@ const (
 
 // small is a request with a short body.
 func small(stream bool) call { return call{body: chat(model, 400, 8, stream, 7)} }
+
+// of is a small request of a band.
+func of(band string) call {
+	c := small(true)
+	c.header = map[string]string{"X-Band": band}
+	return c
+}
+
+// held is a request that its engine holds until it releases it.
+func held() call {
+	return call{body: chat(model, 400, 127, true, 0), header: map[string]string{"X-Hold": "1"}}
+}

@@ -8,50 +8,24 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
-// threeReplicas is a site with one pool of three replicas, not started. Its
-// policy spreads equal requests, which one that looks at caches would not.
-func threeReplicas(t *testing.T, bin proxies.Binary) (*site, []*engine) {
-	t.Helper()
-	var engines []*engine
-	for i := range 3 {
-		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), fakevllm.Options{Models: []string{model}}))
-	}
-	return newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: least_requests, max_requests: 0, replicas: %s}}\n", pool, model, replicasYAML(engines...))), engines
-}
-
-// decides waits until the agent has decided n requests more, and has learned
-// what became of as many.
-func (s *site) decides(n int) {
-	s.t.Helper()
-	before := s.agent.pool(pool)
-	eventually(s.t, 20*time.Second, fmt.Sprint("decisions and their outcomes come: ", n), func() (bool, string) {
-		p := s.agent.pool(pool)
-		return p.Decisions >= before.Decisions+n && p.Outcomes["served"] >= before.Outcomes["served"]+n, fmt.Sprintf("%+v", p)
-	})
-}
-
-// TestAgentDeath kills, stops and restarts the agent under load, beginning with
-// none at all. No request fails, HAProxy balances by itself, and decisions come
+// TestDeath kills, stops and restarts the agent under load, beginning with none
+// at all. No request fails, the proxy balances by itself, and decisions come
 // back by themselves.
-func TestAgentDeath(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+func TestDeath(t *testing.T) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		s, engines := threeReplicas(t, bin)
+		s, engines := replicas(t, r, 3, "least_requests")
 
-		s.startProxy() // the agent is absent
+		s.proxy.start() // the agent is absent
 		load := startTraffic(t, s.front, 6)
 		load.await(60)
+		by := load.servers()
 		for _, e := range engines {
-			load.mu.Lock()
-			if load.by[e.name] == 0 {
-				t.Errorf("%s has no share of what HAProxy balances by itself: %v", e.name, load.by)
+			if by[e.name] == 0 {
+				t.Errorf("%s has no share of what the proxy balances by itself: %v", e.name, by)
 			}
-			load.mu.Unlock()
 		}
 		s.agent.start()
 		s.decides(30)
@@ -77,17 +51,18 @@ func TestAgentDeath(t *testing.T) {
 		if p.Outcomes["served"] < p.Decisions || p.ended() != p.Outcomes["served"] {
 			t.Errorf("outcomes of %d decisions: %v", p.Decisions, p.Outcomes)
 		}
-		s.agent.untroubled()
+		s.idle(p)
+		s.untroubled()
 	})
 }
 
-// TestAgentStopped stops the agent by SIGSTOP for long enough that HAProxy takes
-// it out, with questions waiting in its sockets. When it wakes up, these must
-// not leave reservations behind.
-func TestAgentStopped(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+// TestStopped stops the agent by SIGSTOP for long enough that the proxy takes it
+// out, with questions waiting in its sockets. When it wakes up, these must not
+// leave reservations behind.
+func TestStopped(t *testing.T) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		s, _ := threeReplicas(t, bin)
+		s, _ := replicas(t, r, 3, "least_requests")
 		s.start()
 		load := startTraffic(t, s.front, 16)
 		s.decides(50)
@@ -96,54 +71,60 @@ func TestAgentStopped(t *testing.T) {
 		s.agent.signal(syscall.SIGCONT)
 		s.decides(50)
 		load.stop()
-		s.agent.settled(pool)
-		s.agent.untroubled()
+		p := s.agent.settled(pool)
+		for _, end := range []string{"failed", "refused", "timed_out", "died"} {
+			if p.Outcomes[end] != 0 {
+				t.Errorf("%d outcomes %s, want none", p.Outcomes[end], end)
+			}
+		}
+		s.idle(p)
+		s.untroubled()
 	})
 }
 
-// TestReload reloads HAProxy and the agent under load. No request fails, the
-// agent learns of every one what became of it, and none is in flight at the end.
+// TestReload reloads the proxy and the agent under load, with long streams that
+// begin before and end after. No request fails, the agent learns the outcome of
+// every one, and none is in flight at the end.
 func TestReload(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		s, _ := threeReplicas(t, bin)
+		s, engines := replicas(t, r, 3, "least_requests")
 		s.start()
 		load := startTraffic(t, s.front, 6)
 		s.decides(30)
 
-		// Long streams that begin before the reloads and end after them.
-		var streams sync.WaitGroup
-		client := newClient(8, false, false)
 		const long = 8
+		var streams sync.WaitGroup
+		client := newClient(long, false, false)
 		for range long {
 			streams.Go(func() {
-				c := call{body: chat(model, 400, 127, true, 0)}
-				c.header = map[string]string{"X-Fake-Delay": "1500ms"}
+				c := held()
 				if err := c.check(c.do(client, s.front)); err != nil {
 					t.Errorf("stream over a reload: %v", err)
 				}
 			})
 		}
 		eventually(t, 5*time.Second, "the long streams are in flight", func() (bool, string) {
-			p := s.agent.pool(pool)
-			return p.Reservations >= long, fmt.Sprintf("%+v", p)
+			n := 0
+			for _, e := range engines {
+				n += e.holds()
+			}
+			return n == long, fmt.Sprint(n)
 		})
-
-		s.proxy.Reload()
+		s.proxy.reload()
 		load.await(60)
-
 		s.edit("max_requests: 0", "max_requests: 500")
-		s.agent.signal(syscall.SIGHUP)
-		eventually(t, 5*time.Second, "the agent has reloaded", func() (bool, string) {
-			return strings.Contains(s.agent.log.String(), "msg=reloaded"), s.agent.log.String()
-		})
+		s.reloadAgent()
 		if p := s.agent.pool(pool); p.Reservations < long {
 			t.Errorf("%d reservations after the agent's reload, want the %d long streams' at least", p.Reservations, long)
 		}
 		load.await(60)
-		s.proxy.Reload()
+		s.proxy.reload()
 		load.await(60)
 		n := load.stop() + long
+		for _, e := range engines {
+			e.release()
+		}
 		streams.Wait()
 
 		p := s.agent.settled(pool)
@@ -154,31 +135,64 @@ func TestReload(t *testing.T) {
 			t.Errorf("%d decisions, %d without one, for %d requests", p.Decisions, p.FellOpen, n)
 		}
 		for _, r := range p.Replicas {
-			if r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 || r.Failed != 0 {
+			if r.Failed != 0 {
 				t.Errorf("at the end: %+v", r)
 			}
 		}
-		s.agent.untroubled()
+		s.idle(p)
+		s.untroubled()
 	})
 }
 
 // TestRefusedReload breaks the configuration: SIGHUP then changes nothing.
 func TestRefusedReload(t *testing.T) {
-	s, _ := threeReplicas(t, proxies.HAProxies(t)[0])
-	s.start()
-	s.edit("pools:", "polls:")
-	s.agent.signal(syscall.SIGHUP)
-	eventually(t, 5*time.Second, "the reload is refused by name", func() (bool, string) {
-		log := s.agent.log.String()
-		return strings.Contains(log, "reload refused") && strings.Contains(log, `\"polls\"`), log
-	})
-	c := small(false)
-	for range 10 {
-		if err := c.check(c.do(http.DefaultClient, s.front)); err != nil {
-			t.Error(err)
+	onEach(t, newest(t), func(t *testing.T, r release) {
+		t.Parallel()
+		s, _ := replicas(t, r, 3, "least_requests")
+		s.start()
+		s.edit("pools:", "polls:")
+		s.agent.signal(syscall.SIGHUP)
+		eventually(t, 5*time.Second, "the reload is refused by name", func() (bool, string) {
+			log := s.agent.log.String()
+			return strings.Contains(log, "reload refused") && strings.Contains(log, `\"polls\"`), log
+		})
+		s.serve(http.DefaultClient, 10)
+		if p := s.agent.settled(pool); p.Decisions != 10 {
+			t.Errorf("%d decisions, want 10", p.Decisions)
 		}
-	}
-	if p := s.agent.settled(pool); p.Decisions != 10 {
-		t.Errorf("%d decisions, want 10", p.Decisions)
-	}
+	})
+}
+
+// TestProxyCrash ends what serves requests in the proxy: it logs nothing, and
+// the leases end what was reserved.
+func TestProxyCrash(t *testing.T) {
+	everyProxy(t, func(t *testing.T, r release) {
+		t.Parallel()
+		s, _ := replicas(t, r, 2, "least_requests", "lease: 1s")
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+		var broken sync.WaitGroup
+		for range 4 {
+			broken.Go(func() {
+				if a := held().do(client, s.front); a.err == nil {
+					t.Errorf("a request survived its proxy: %d", a.status)
+				}
+			})
+		}
+		s.awaitReservations(4)
+		s.proxy.crash()
+		broken.Wait()
+		p := s.agent.settled(pool)
+		s.idle(p)
+		if n := s.count("reservations_expired_total"); n != 4 || p.ended() != 0 {
+			t.Errorf("%d expired, outcomes %v", n, p.Outcomes)
+		}
+		s.proxy.awaitAgent()
+		s.serve(client, 10)
+		if p := s.agent.settled(pool); p.Outcomes["served"] != 10 || p.ended() != 10 || p.FellOpen != 0 {
+			t.Errorf("after the crash: %+v", p)
+		}
+		s.untroubled("pointsman_reservations_expired_total")
+	})
 }

@@ -2,15 +2,19 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
+	"pointsman/test/proxies"
 )
 
 // quick is a profile whose time goes by the number of tokens alone: one for
@@ -20,6 +24,9 @@ var quick = sim.Profile{
 	AttentionDepth: math.Inf(1), MaxRunning: 512,
 }
 
+// engineOptions say what a fake replica serves.
+type engineOptions = fakevllm.Options
+
 // engine is a fake replica on a port of its own, which it keeps while it is
 // down.
 type engine struct {
@@ -27,6 +34,57 @@ type engine struct {
 	sim           *fakevllm.Server
 	http          *http.Server
 	emitted       sync.Map // X-Watch of a request → *emission
+
+	mu       sync.Mutex
+	arrivals []string      // X-Watch of the requests, in their order
+	released chan struct{} // closed to let go on the requests with X-Hold
+	holding  int           // requests with X-Hold that wait
+}
+
+// holds is how many requests with X-Hold wait.
+func (e *engine) holds() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holding
+}
+
+// arrived lists the X-Watch of the requests that came, in their order.
+func (e *engine) arrived() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.arrivals)
+}
+
+// release lets the requests with X-Hold go on that have come.
+func (e *engine) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.released)
+	e.released = make(chan struct{})
+}
+
+// held waits for release. It reports false when the client has left before.
+func (e *engine) held(r *http.Request) bool {
+	body, err := io.ReadAll(r.Body) // from then on the server notices that the client leaves
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	e.mu.Lock()
+	released := e.released
+	e.holding++
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.holding--
+		e.mu.Unlock()
+	}()
+	select {
+	case <-released:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
 }
 
 // emission is when the chunks of one answer were handed to the network.
@@ -36,7 +94,7 @@ type emission struct {
 }
 
 // startEngine starts a replica that serves the models. It ends with the test.
-func startEngine(t testing.TB, name string, o fakevllm.Options) *engine {
+func startEngine(t testing.TB, name string, o engineOptions) *engine {
 	t.Helper()
 	o.Name = name
 	if o.Profile == (sim.Profile{}) {
@@ -47,12 +105,9 @@ func startEngine(t testing.TB, name string, o fakevllm.Options) *engine {
 	}
 	o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
 	e := &engine{name: name, sim: fakevllm.New(o)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.address = l.Addr().String()
-	e.serve(l)
+	e.address = freeAddress(t) // none that an outgoing connection could take while it is down
+	e.released = make(chan struct{})
+	e.up(t)
 	t.Cleanup(func() {
 		e.http.Close()
 		e.sim.Close()
@@ -66,10 +121,20 @@ func (e *engine) serve(l net.Listener) {
 	go e.http.Serve(l)
 }
 
-// down makes the replica refuse connections and cuts those it has.
-func (e *engine) down() { e.http.Close() }
+// down makes the replica refuse connections and cuts those it has. It returns
+// when the other ends have noticed: a request that is sent at the same moment on
+// an idle connection would be lost, whatever the proxy does.
+func (e *engine) down(t testing.TB) {
+	t.Helper()
+	e.http.Close()
+	_, port, _ := net.SplitHostPort(e.address)
+	eventually(t, 10*time.Second, "connections to "+e.name+" are closed", func() (bool, string) {
+		n := proxies.Connected(port)
+		return n == 0, fmt.Sprint(n)
+	})
+}
 
-// up ends that.
+// up makes it listen.
 func (e *engine) up(t testing.TB) {
 	t.Helper()
 	l, err := net.Listen("tcp", e.address)
@@ -79,12 +144,19 @@ func (e *engine) up(t testing.TB) {
 	e.serve(l)
 }
 
-// ServeHTTP notes the times of the chunks of the answers that are watched.
+// ServeHTTP notes the times of the chunks of the answers that are watched, and
+// holds the requests that ask for it.
 func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if id := r.Header.Get("X-Watch"); id != "" {
+		e.mu.Lock()
+		e.arrivals = append(e.arrivals, id)
+		e.mu.Unlock()
 		em := new(emission)
 		e.emitted.Store(id, em)
 		w = &watched{ResponseWriter: w, emission: em}
+	}
+	if r.Header.Get("X-Hold") != "" && !e.held(r) {
+		return
 	}
 	e.sim.ServeHTTP(w, r)
 }

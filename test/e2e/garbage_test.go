@@ -1,22 +1,20 @@
 package e2e
 
 import (
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"net"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
-
-	"pointsman/test/proxies"
 )
 
-// TestGarbage throws random bytes at the agent's sockets while good traffic
-// goes on. Connections are lost by it, and nothing else.
+// TestGarbage sends random bytes to the agent's sockets while good traffic goes
+// on. Connections are lost by it, and nothing else.
 func TestGarbage(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		s, _ := threeReplicas(t, bin)
+		s, _ := replicas(t, r, 3, "least_requests")
 		s.start()
 		load := startTraffic(t, s.front, 4)
 		s.decides(20)
@@ -24,16 +22,7 @@ func TestGarbage(t *testing.T) {
 		if soak {
 			rounds = 20_000
 		}
-		var throwers sync.WaitGroup
-		for n, socket := range []struct{ network, address string }{{"unix", s.spoe()}, {"tcp", s.feed}} {
-			throwers.Go(func() {
-				r := rand.New(rand.NewPCG(7, uint64(n)))
-				for range rounds {
-					throw(t, r, socket.network, socket.address)
-				}
-			})
-		}
-		throwers.Wait()
+		s.proxy.garbage(rounds)
 		s.decides(30)
 		n := load.stop()
 
@@ -42,11 +31,15 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("%d requests: %+v", n, p)
 		}
 		m := s.agent.metrics()
-		if m["pointsman_spoe_panics_total"] != 0 {
-			t.Errorf("%v panics", m["pointsman_spoe_panics_total"])
+		for _, series := range s.proxy.countsGarbage() {
+			if m[series] == 0 {
+				t.Errorf("%s counts no garbage", series)
+			}
 		}
-		if m["pointsman_spoe_malformed_total"] == 0 || m[`pointsman_feed_malformed_total{proxy="haproxy"}`] == 0 {
-			t.Errorf("garbage is not counted: %v spoe, %v feed", m["pointsman_spoe_malformed_total"], m[`pointsman_feed_malformed_total{proxy="haproxy"}`])
+		for _, series := range []string{"pointsman_spoe_panics_total", "pointsman_nginx_panics_total"} {
+			if m[series] != 0 {
+				t.Errorf("%s is %v", series, m[series])
+			}
 		}
 		if rss := s.agent.rss(); rss > 256<<20 && !raced {
 			t.Errorf("the agent takes %d MiB", rss>>20)
@@ -54,36 +47,41 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// throw sends garbage over one connection: noise, or something that begins well.
-func throw(t *testing.T, r *rand.Rand, network, address string) {
-	c, err := net.DialTimeout(network, address, 5*time.Second)
-	if err != nil {
-		t.Error(err)
-		return
+// throwAt sends garbage over rounds connections: what begin returns, and then
+// the noise that it is given.
+func throwAt(t testing.TB, network, address string, rounds int, begin func(r *rand.Rand, noise []byte) []byte) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(7, uint64(len(network))))
+	for range rounds {
+		c, err := dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := make([]byte, r.IntN(3000))
+		for i := range noise {
+			noise[i] = byte(r.Uint32())
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		// The agent may close while this is being written, or wait for more.
+		if _, err := c.Write(append(begin(r, noise), noise...)); err == nil && r.IntN(2) == 0 {
+			c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			c.Read(make([]byte, 64))
+		}
+		c.Close()
 	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
-	noise := make([]byte, r.IntN(3000))
-	for i := range noise {
-		noise[i] = byte(r.Uint32())
-	}
-	var b []byte
-	switch r.IntN(6) {
-	case 0: // noise alone
-	case 1: // the length of a frame that is far too long
-		b = []byte{0xff, 0xff, 0xff, 0xff}
-	case 2: // a frame of the right length, with HAPROXY-HELLO's type
-		b = []byte{0, 0, byte(len(noise) >> 8), byte(len(noise)), 1, 0, 0, 0, 1, 0, 0}
-	case 3: // a frame that asks, before any hello
-		b = []byte{0, 0, byte(len(noise) >> 8), byte(len(noise)), 3, 0, 0, 0, 1, 1, 1}
-	case 4: // a line of the feed whose fields are noise
-		b = fmt.Appendf(nil, "%d PM1 ev=close rid=", len(noise)+len("PM1 ev=close rid="))
-	case 5: // a line that never ends
-		b = []byte("99999999999999999999 PM1 ev=close")
-	}
-	// The agent may close while this is being written, or wait for more.
-	if _, err := c.Write(append(b, noise...)); err == nil && r.IntN(2) == 0 {
-		c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		c.Read(make([]byte, 64))
+}
+
+// dialUnix connects to a unix socket.
+func dialUnix(path string) (net.Conn, error) { return dial("unix", path) }
+
+// dial connects to an address, and waits while more connections are not accepted
+// yet than the socket's backlog takes.
+func dial(network, address string) (net.Conn, error) {
+	for {
+		c, err := net.DialTimeout(network, address, 10*time.Second)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return c, err
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
-// TestModels serves two models from two pools behind one frontend.
+// TestModels serves several models from two pools behind one address.
 func TestModels(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		names := []string{"llama-70b", "my-alias", "qwen-7b", "canary"}
-		o := fakevllm.Options{Models: names, LoRA: []string{"sql-adapter"}}
+		names := []string{"llama-70b", "my-alias", "qwen-7b", "canary", "redirected"}
+		o := engineOptions{Models: names, LoRA: []string{"sql-adapter"}}
 		l1, l2, q1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "q1", o)
-		s := newSite(t, bin, fmt.Sprintf(`
+		s := newSite(t, r, fmt.Sprintf(`
 models:
   canary: {split: {llama: 90, qwen: 10}}
+  redirected: qwen
 pools:
   llama: {models: [llama-70b, my-alias], replicas: %s}
   qwen: {models: [qwen-7b], lora: [sql-adapter], replicas: %s}
@@ -39,7 +37,11 @@ pools:
 			return map[byte]string{'l': "llama", 'q': "qwen"}[a.engine[0]]
 		}
 		late := func(model string) []byte {
-			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}],"max_tokens":1,"model":%q}`, fill(400_000, 0), model)
+			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}],"max_tokens":1,"model":%q}`, fill(1_500_000, 0), model)
+		}
+		unseen := "llama" // the default pool serves a model that is beyond what the agent sees
+		if r.can.wholeBody {
+			unseen = "qwen"
 		}
 		for _, c := range []struct {
 			what string
@@ -47,9 +49,10 @@ pools:
 			pool string
 		}{
 			{"the model of the first pool", call{body: chat("llama-70b", 300, 1, false, 0)}, "llama"},
-			{"an alias", call{body: chat("my-alias", 300, 1, true, 0)}, "llama"},
+			{"a second name", call{body: chat("my-alias", 300, 1, true, 0)}, "llama"},
 			{"the model of the second pool", call{body: chat("qwen-7b", 300, 1, false, 0)}, "qwen"},
 			{"a LoRA adapter", call{body: chat("sql-adapter", 300, 1, true, 0)}, "qwen"},
+			{"an alias of a pool", call{body: chat("redirected", 300, 1, true, 0)}, "qwen"},
 			{"the model after the messages", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"model":"qwen-7b"}`)}, "qwen"},
 			{"escapes in the model", call{body: []byte(`{"model":"qw\u0065n-7b","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "qwen"},
 			{"a long body, model first", call{body: chat("qwen-7b", 400_000, 1, false, 0)}, "qwen"},
@@ -57,15 +60,21 @@ pools:
 			{"the model beyond what is seen, in a header", call{body: late("qwen-7b"), header: map[string]string{"X-Gateway-Model-Name": "qwen-7b"}}, "qwen"},
 			{"an empty model", call{body: []byte(`{"model":"","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
 			{"no model", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
-			{"the model beyond what is seen", call{body: late("llama-70b")}, "llama"},
-			{"the model beyond what is seen, chunked", call{body: late("llama-70b"), chunked: true}, "llama"},
+			{"the model at the end of a long body", call{body: late("qwen-7b")}, unseen},
+			{"the model at the end of a long body, chunked", call{body: late("qwen-7b"), chunked: true}, unseen},
 		} {
-			if got := send(c.call); got != c.pool {
-				t.Errorf("%s: served by pool %q, want %q", c.what, got, c.pool)
+			for range 3 {
+				if got := send(c.call); got != c.pool {
+					t.Errorf("%s: served by pool %q, want %q", c.what, got, c.pool)
+				}
 			}
 		}
-		if n := s.agent.metrics()["pointsman_model_unseen_total"]; n != 3 {
-			t.Errorf("pointsman_model_unseen_total is %v, want 3", n)
+		want := 9.0 // three requests thrice
+		if r.can.wholeBody {
+			want = 0
+		}
+		if n := s.agent.metrics()["pointsman_model_unseen_total"]; n != want {
+			t.Errorf("pointsman_model_unseen_total is %v, want %v", n, want)
 		}
 
 		// Unknown models, some of them made to break out of the error's JSON.
@@ -84,6 +93,9 @@ pools:
 			if err := json.Unmarshal(a.body, &e); a.status != 404 || err != nil || a.header.Get("Content-Type") != "application/json" ||
 				e.Error.Message == "" || e.Error.Type != "invalid_request_error" || e.Error.Param != "model" || e.Error.Code != "model_not_found" {
 				t.Errorf("model %.20q: %d %v %s (%v)", name, a.status, a.header, a.body, err)
+			}
+			if name == "gpt-5" && !strings.Contains(e.Error.Message, name) {
+				t.Errorf("the refusal does not name %s: %s", name, e.Error.Message)
 			}
 		}
 
@@ -111,15 +123,21 @@ pools:
 			t.Errorf("60 sessions on the branches: %v", branches)
 		}
 		for _, p := range []string{"llama", "qwen"} {
-			if st := s.agent.settled(p); st.FellOpen != 0 || st.Outcomes["served"] != st.Decisions {
+			st := s.agent.settled(p)
+			if st.FellOpen != 0 || st.Outcomes["served"] != st.Decisions || st.ended() != st.Decisions {
 				t.Errorf("%+v", st)
 			}
+			s.idle(st)
 		}
-		s.agent.untroubled()
+		s.untroubled()
 
-		// The same without the agent: each model still reaches its pool.
+		// The same without the agent: each model still reaches its pool, or the
+		// default one of a proxy that does not read the model.
 		s.agent.kill()
 		for model, want := range map[string]string{"llama-70b": "llama", "qwen-7b": "qwen", "sql-adapter": "qwen", "my-alias": "llama"} {
+			if !r.can.readsModel {
+				want = "llama"
+			}
 			if got := send(call{body: chat(model, 300, 1, false, 0)}); got != want {
 				t.Errorf("without an agent, %s is served by pool %q, want %q", model, got, want)
 			}

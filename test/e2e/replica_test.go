@@ -7,299 +7,348 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
-// serve sends n small requests one by one and returns who served them. Each has
-// to succeed.
-func (s *site) serve(client *http.Client, n int) map[string]int {
-	s.t.Helper()
-	by := map[string]int{}
-	for i := range n {
-		c := small(i%2 == 0)
-		a := c.do(client, s.front)
-		if err := c.check(a); err != nil {
-			s.t.Errorf("request %d: %v", i, err)
-		}
-		by[a.engine]++
-	}
-	return by
+// trouble is a replica that fails, among others that do not.
+type trouble struct {
+	*site
+	t      *testing.T
+	client *http.Client
+	bad    *engine
+	before poolStatus // as the trouble begins
 }
 
-// awaitState waits until the agent knows the replica to be in one of the states.
-func (s *site) awaitState(replica string, most time.Duration, states ...string) {
-	s.t.Helper()
-	eventually(s.t, most, fmt.Sprintf("%s is %s", replica, strings.Join(states, " or ")), func() (bool, string) {
-		p := s.agent.pool(pool)
-		for _, state := range states {
-			if p.replica(replica).State == state {
-				return true, ""
-			}
-		}
-		return false, fmt.Sprintf("%+v of %v", p.replica(replica), p.Outcomes)
-	})
-}
-
-// returns waits until the replica serves again.
-func (s *site) returns(client *http.Client, replica string) {
-	s.t.Helper()
-	eventually(s.t, 10*time.Second, replica+" serves again", func() (bool, string) {
-		by := s.serve(client, 6)
-		return by[replica] > 0, fmt.Sprint(by)
-	})
-}
-
-// TestReplicaTrouble has replicas fail in each way. The next decision knows, and
+// TestReplicaTrouble has a replica fail in each way. The next decision knows, and
 // knows when it is over.
 func TestReplicaTrouble(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		s, engines := threeReplicas(t, bin)
+		s, engines := replicas(t, r, 3, "least_requests")
 		s.start()
 		client := newClient(4, true, false)
 		defer client.CloseIdleConnections()
-		bad := engines[0]
 		if by := s.serve(client, 30); len(by) != 3 {
 			t.Fatalf("before any trouble, served by %v", by)
 		}
-
-		// hit sends requests until one meets the bad replica, which shall fail
-		// it, and returns how it ended there.
-		hit := func(c call) answer {
-			t.Helper()
-			for range 50 {
-				if a := c.do(client, s.front); a.engine == bad.name {
-					return a
-				}
-			}
-			t.Fatalf("50 requests have not met %s", bad.name)
-			return answer{}
-		}
-		// spared checks that the next requests, as long as the agent has the
-		// replica in that state, succeed elsewhere.
-		spared := func(state string, n int) {
-			t.Helper()
-			before := s.agent.pool(pool).replica(bad.name)
-			if before.State != state {
-				t.Errorf("%s is %s, want %s", bad.name, before.State, state)
-			}
-			for i := range n {
-				by := s.serve(client, 1)
-				now := s.agent.pool(pool).replica(bad.name)
-				if now.State != state && i > 0 {
-					return
-				}
-				if now.State != state || now.Chosen != before.Chosen || by[bad.name] != 0 {
-					t.Errorf("%s: request %d by %v, %+v, before %+v", state, i, by, now, before)
-					return
-				}
-			}
-		}
-		failed := func() int { return s.agent.pool(pool).replica(bad.name).Failed }
-
-		// It answers 500.
-		before := failed()
-		fault(t, bad, `{"status":500,"count":1}`)
-		if a := hit(small(false)); a.status != 500 || a.engine != bad.name {
-			t.Errorf("a 500 came as %d of %q: %v", a.status, a.engine, a.err)
-		}
-		s.awaitState(bad.name, 2*time.Second, "cooling")
-		spared("cooling", 10)
-		if n := failed() - before; n != 1 {
-			t.Errorf("a 500 counts %d failures, want 1", n)
-		}
-		s.awaitState(bad.name, 5*time.Second, "up")
-		s.returns(client, bad.name)
-
-		// It dies in mid-stream. HAProxy 3.0 puts some of these on the client, and
-		// a machine that is busy may look after the pause, which is short.
-		before = failed()
-		for n := 1; ; n++ {
-			ended := s.agent.pool(pool).ended()
-			fault(t, bad, `{"die_after":3,"count":1}`)
-			if a := hit(small(true)); a.err == nil {
-				t.Errorf("a stream that broke came whole: %q", a.body)
-			}
-			eventually(t, 2*time.Second, "the end is known", func() (bool, string) {
-				p := s.agent.pool(pool)
-				return p.ended() > ended && p.replica(bad.name).InFlight == 0, fmt.Sprint(p)
-			})
-			p := s.agent.pool(pool)
-			if died := p.Outcomes["died"]; p.replica(bad.name).Failed-before != died {
-				t.Errorf("%d streams died, %d failures of %s", died, p.replica(bad.name).Failed-before, bad.name)
-			}
-			if p.replica(bad.name).State == "cooling" {
-				spared("cooling", 10)
-				break
-			}
-			if n == 10 {
-				t.Fatalf("%s was not cooling after any of %d breaks", bad.name, n)
-			}
-			s.returns(client, bad.name)
-		}
-		s.awaitState(bad.name, 5*time.Second, "up")
-		s.returns(client, bad.name)
-
-		// It dies with requests in their prefill, from clients that it has served
-		// before. To some of these HAProxy 2.6 closes without a word.
-		slow := small(false)
-		slow.header = map[string]string{"X-Fake-Delay": "20s"}
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		status := make(chan int, 9)
-		for range cap(status) {
-			req, err := slow.request(ctx, s.front, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				resp, err := client.Do(req)
-				if err != nil {
-					status <- 0
-					return
-				}
-				resp.Body.Close()
-				status <- resp.StatusCode
-			}()
-		}
-		eventually(t, 5*time.Second, "all are in flight", func() (bool, string) {
-			p := s.agent.pool(pool)
-			return p.Reservations == cap(status), fmt.Sprint(p)
-		})
-		n := s.agent.pool(pool).replica(bad.name).InFlight
-		if n == 0 {
-			t.Fatalf("none of %d is at %s", cap(status), bad.name)
-		}
-		bad.down()
-		for range n {
-			select {
-			case code := <-status:
-				if code != 502 && (code != 0 || bin.Version != "2.6") {
-					t.Errorf("a request whose replica died was answered %d, want 502", code)
-				}
-			case <-time.After(10 * time.Second):
-				t.Fatal("a request whose replica died was not answered")
-			}
-		}
-		eventually(t, 20*time.Second, "nothing is in flight at "+bad.name, func() (bool, string) {
-			p := s.agent.pool(pool)
-			return p.replica(bad.name).InFlight == 0, fmt.Sprint(p)
-		})
-		leave()
-		bad.up(t)
-		s.awaitState(bad.name, 30*time.Second, "up")
-		s.returns(client, bad.name)
-
-		// It refuses connections. The request that meets it is served by
-		// another; after that only the cooling's end leads a request there.
-		before = failed()
-		bad.down()
-		eventually(t, 5*time.Second, "a decision has met the refusal", func() (bool, string) {
-			by := s.serve(client, 1)
-			p := s.agent.pool(pool)
-			return p.replica(bad.name).Failed > before || p.replica(bad.name).State == "down", fmt.Sprint(by, p)
-		})
-		s.awaitState(bad.name, 2*time.Second, "cooling", "down")
-		s.awaitState(bad.name, 15*time.Second, "down") // by HAProxy's checks
-		spared("down", 20)
-		bad.up(t)
-		s.awaitState(bad.name, 15*time.Second, "up")
-		s.returns(client, bad.name)
-
-		// It is drained at the proxy.
-		s.command("set server " + pool + "/" + bad.name + " state drain")
-		s.awaitState(bad.name, time.Second, "draining")
-		spared("draining", 20)
-		s.command("set server " + pool + "/" + bad.name + " state ready")
-		s.awaitState(bad.name, time.Second, "up")
-		s.returns(client, bad.name)
+		x := &trouble{site: s, t: t, client: client, bad: engines[0]}
+		x.answers500()
+		x.breaksOff("a stream", small(true))
+		x.breaksOff("an answer", small(false))
+		x.diesBeforeAnswer()
+		x.diesInPrefill()
+		x.refuses()
+		x.isDrained()
+		x.twoRefuse(engines)
 
 		// Nothing is left of all this.
 		p := s.agent.settled(pool)
+		s.idle(p)
 		for _, r := range p.Replicas {
-			if r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 || r.State != "up" {
+			if r.State != "up" {
 				t.Errorf("at the end: %+v", r)
 			}
-			if r.Name != bad.name && r.Failed != 0 {
-				t.Errorf("%s is blamed for %d failures that were another's", r.Name, r.Failed)
-			}
 		}
-		var silent []string
-		if bin.Version == "2.6" {
-			silent = append(silent, "pointsman_reservations_expired_total")
+		if n := p.replica("r3").Failed; n != 0 {
+			t.Errorf("r3 is blamed for %d failures that were others'", n)
 		}
-		s.agent.untroubled(silent...)
+		if p.Outcomes["refused"] != 0 {
+			t.Errorf("outcomes %v", p.Outcomes)
+		}
+		if s.can.answersBroken {
+			s.untroubled()
+		} else { // what ends without a word is not logged either
+			s.untroubled("pointsman_reservations_expired_total")
+		}
 	})
 }
 
-// fault sets how the engine fails from now on.
-func fault(t *testing.T, e *engine, how string) {
-	t.Helper()
-	if a := (call{path: "/fake/fail", body: []byte(how)}).do(http.DefaultClient, e.address); a.err != nil || a.status != 200 {
-		t.Fatalf("fault: %v %s", a.err, a.body)
+// begins notes how things are before a trouble.
+func (x *trouble) begins() { x.before = x.agent.pool(pool) }
+
+// failures is how many failures the replica has been blamed for since.
+func (x *trouble) failures() int {
+	return x.agent.pool(pool).replica(x.bad.name).Failed - x.before.replica(x.bad.name).Failed
+}
+
+// ejects checks that one failure with that outcome has ejected the replica, and
+// waits until it is back.
+func (x *trouble) ejects(how, outcome string) {
+	x.t.Helper()
+	x.awaitState(x.bad.name, 5*time.Second, ejected)
+	x.spared(x.client, x.bad.name, ejected, 10)
+	if n := x.failures(); n != 1 {
+		x.t.Errorf("%s: %d failures, want 1", how, n)
+	}
+	if p := x.agent.pool(pool); p.Outcomes[outcome] != x.before.Outcomes[outcome]+1 {
+		x.t.Errorf("%s: outcomes %v, before %v", how, p.Outcomes, x.before.Outcomes)
+	}
+	x.isOver()
+}
+
+func (x *trouble) isOver() {
+	x.t.Helper()
+	x.awaitState(x.bad.name, 30*time.Second, "up")
+	x.returns(x.client, x.bad.name)
+}
+
+func (x *trouble) answers500() {
+	x.t.Helper()
+	x.begins()
+	fault(x.t, x.bad, `{"status":500,"count":1}`)
+	x.hit(x.client, small(false), x.bad, func(a answer) bool { return a.status == 500 && a.engine == x.bad.name })
+	x.ejects("answered 500", "failed")
+}
+
+// breaksOff has the replica die in the middle of the answer to c. A proxy that
+// does not always know who broke off is asked to know it once in ten times.
+func (x *trouble) breaksOff(what string, c call) {
+	x.t.Helper()
+	for n := 1; ; n++ {
+		x.begins()
+		fault(x.t, x.bad, `{"die_after":3,"count":1}`)
+		x.hit(x.client, c, x.bad, func(a answer) bool { return a.err != nil })
+		if x.can.knowsWhoBroke {
+			x.ejects("broke off "+what, "died")
+			return
+		}
+		var p poolStatus
+		eventually(x.t, 5*time.Second, "the end is known", func() (bool, string) {
+			p = x.agent.pool(pool)
+			return p.ended() > x.before.ended() && p.Reservations == 0, fmt.Sprint(p)
+		})
+		died := p.Outcomes["died"] - x.before.Outcomes["died"]
+		if x.failures() != died || died > 1 {
+			x.t.Errorf("%d died, %d failures of %s", died, x.failures(), x.bad.name)
+		}
+		if died == 1 {
+			// A busy machine may look after the pause, which is short.
+			if x.agent.pool(pool).replica(x.bad.name).State == ejected {
+				x.spared(x.client, x.bad.name, ejected, 10)
+			}
+			x.isOver()
+			return
+		}
+		if n == 10 {
+			x.t.Fatalf("%s was not blamed for any of %d breaks", x.bad.name, n)
+		}
+		x.returns(x.client, x.bad.name)
 	}
 }
 
-// TestRuntimeServers lets a pool without a list of replicas take them from
-// HAProxy: servers added at run time are used within a second, weights are
-// followed, and removed ones are forgotten.
-func TestRuntimeServers(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+// diesBeforeAnswer has the replica die after it has got a request. Whether it had
+// begun cannot be known: no second replica gets it.
+func (x *trouble) diesBeforeAnswer() {
+	x.t.Helper()
+	x.begins()
+	fault(x.t, x.bad, `{"die_after":0,"count":1}`)
+	var last answer
+	x.hit(x.client, small(true), x.bad, func(a answer) bool {
+		last = a
+		return a.status == http.StatusBadGateway || a.err != nil && !x.can.answersBroken
+	})
+	if x.can.explainsBroken && (!strings.Contains(string(last.body), `"code":"replica_failed"`) || !strings.HasPrefix(last.header.Get("Content-Type"), "application/json")) {
+		x.t.Errorf("died before its answer: %s", last.body)
+	}
+	if last.err == nil { // what is closed without a word is not logged, and in flight for long
+		x.ejects("died before its answer", "died")
+	}
+}
+
+// diesInPrefill has the replica die with requests that it has begun, from clients
+// that it has served before.
+func (x *trouble) diesInPrefill() {
+	x.t.Helper()
+	x.begins()
+	ctx, leave := context.WithCancel(x.t.Context())
+	defer leave()
+	status := make(chan int, 9)
+	for range cap(status) {
+		req, err := held().request(ctx, x.front, nil)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		go func() {
+			resp, err := x.client.Do(req)
+			if err != nil {
+				status <- 0
+				return
+			}
+			resp.Body.Close()
+			status <- resp.StatusCode
+		}()
+	}
+	x.awaitReservations(x.before.Reservations + cap(status))
+	n := x.agent.pool(pool).replica(x.bad.name).InFlight - x.before.replica(x.bad.name).InFlight
+	if n == 0 {
+		x.t.Fatalf("none of %d is at %s", cap(status), x.bad.name)
+	}
+	eventually(x.t, 5*time.Second, "they are there", func() (bool, string) { return x.bad.holds() == n, fmt.Sprint(x.bad.holds()) })
+	x.bad.down(x.t)
+	for range n {
+		select {
+		case code := <-status:
+			if code != http.StatusBadGateway && (code != 0 || x.can.answersBroken) {
+				x.t.Errorf("a request whose replica died was answered %d, want 502", code)
+			}
+		case <-time.After(30 * time.Second):
+			x.t.Fatal("a request whose replica died was not answered")
+		}
+	}
+	eventually(x.t, 20*time.Second, "nothing is in flight at "+x.bad.name, func() (bool, string) {
+		p := x.agent.pool(pool)
+		return p.replica(x.bad.name).InFlight == 0, fmt.Sprint(p)
+	})
+	leave()
+	x.bad.up(x.t)
+	x.isOver()
+}
+
+// refuses has the replica refuse connections. The request that meets it is served
+// by another; after that only the ejection's end leads a request there.
+func (x *trouble) refuses() {
+	x.t.Helper()
+	x.begins()
+	x.bad.down(x.t)
+	eventually(x.t, 5*time.Second, "a decision has met the refusal", func() (bool, string) {
+		by := x.serve(x.client, 1)
+		p := x.agent.pool(pool)
+		return x.failures() > 0 || p.replica(x.bad.name).State == "down", fmt.Sprint(by, p)
+	})
+	if x.can.checks {
+		x.awaitState(x.bad.name, 5*time.Second, ejected, "down")
+		x.awaitState(x.bad.name, 15*time.Second, "down")
+		x.spared(x.client, x.bad.name, "down", 20)
+	} else {
+		x.awaitState(x.bad.name, 5*time.Second, ejected)
+		x.serve(x.client, 20)
+	}
+	x.bad.up(x.t)
+	x.isOver()
+}
+
+// isDrained drains the replica at the proxy.
+func (x *trouble) isDrained() {
+	x.t.Helper()
+	if !x.can.runtime {
+		return
+	}
+	x.haproxy().state(x.bad.name, "drain")
+	x.awaitState(x.bad.name, 5*time.Second, "draining")
+	x.spared(x.client, x.bad.name, "draining", 20)
+	x.haproxy().state(x.bad.name, "ready")
+	x.isOver()
+}
+
+// twoRefuse has two of three refuse: the second choice too, for some.
+func (x *trouble) twoRefuse(engines []*engine) {
+	x.t.Helper()
+	for _, e := range engines[:2] {
+		e.down(x.t)
+	}
+	x.serve(x.client, 20)
+	for _, e := range engines[:2] {
+		e.up(x.t)
+	}
+	for _, e := range engines[:2] {
+		x.awaitState(e.name, 30*time.Second, "up")
+		x.returns(x.client, e.name)
+	}
+}
+
+// TestAllDown has every replica refuse. The client gets what the proxy alone would
+// answer, and requests go on when the replicas are back.
+func TestAllDown(t *testing.T) {
+	everyProxy(t, func(t *testing.T, r release) {
 		t.Parallel()
-		a := startEngine(t, "a", fakevllm.Options{Models: []string{model}})
-		b := startEngine(t, "b", fakevllm.Options{Models: []string{model}})
-		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: random}}\n", pool, model))
+		s, engines := replicas(t, r, 2, "round_robin")
 		s.start()
 		client := newClient(4, true, false)
 		defer client.CloseIdleConnections()
-
-		add := func(e *engine) {
-			t.Helper()
-			s.command(fmt.Sprintf("add server %s/%s %s", pool, e.name, e.address))
-			s.command(fmt.Sprintf("enable server %s/%s", pool, e.name))
-			eventually(t, time.Second, e.name+" is used", func() (bool, string) {
-				before := s.agent.pool(pool)
-				if before.replica(e.name).Name == "" {
-					return false, fmt.Sprintf("%+v", before)
-				}
-				s.serve(client, 4)
-				p := s.agent.pool(pool)
-				return p.replica(e.name).Chosen > 0, fmt.Sprintf("%+v", p)
-			})
+		s.serve(client, 4)
+		for _, e := range engines {
+			e.down(t)
 		}
-		add(a)
-		add(b)
-		if r := s.agent.pool(pool).replica("b"); r.Address != b.address {
-			t.Errorf("address of b is %q, want %q", r.Address, b.address)
+		for range 5 {
+			if a := small(false).do(client, s.front); a.err != nil || a.status != s.proxy.noReplica() {
+				t.Errorf("%d %v, want %d", a.status, a.err, s.proxy.noReplica())
+			}
 		}
-
-		s.command("set server llama/b weight 9")
-		eventually(t, time.Second, "the weight is known", func() (bool, string) {
-			p := s.agent.pool(pool)
-			return p.replica("b").Weight == 9 && p.replica("a").Weight == 1, fmt.Sprintf("%+v", p)
+		for _, e := range engines {
+			e.up(t)
+		}
+		eventually(t, 20*time.Second, "they serve again", func() (bool, string) {
+			a := small(false).do(client, s.front)
+			return a.status == 200, fmt.Sprint(a.status)
 		})
-		// Nine of ten go to b: of 200, fewer than 160 come once in a million.
-		if by := s.serve(client, 200); by["b"] < 160 || by["a"] == 0 {
-			t.Errorf("with weights 1 and 9, served by %v", by)
-		}
+		s.idle(s.agent.settled(pool))
+	})
+}
 
-		s.command("disable server llama/a")
-		s.awaitState("a", time.Second, "down")
-		if by := s.serve(client, 20); by["a"] != 0 {
-			t.Errorf("in maintenance, a served %d", by["a"])
-		}
-		eventually(t, 5*time.Second, "HAProxy removes a", func() (bool, string) {
-			out := s.command("del server llama/a")
-			return strings.Contains(out, "deleted"), out
-		})
-		eventually(t, time.Second, "the agent forgets a", func() (bool, string) {
-			p := s.agent.pool(pool)
-			return len(p.Replicas) == 1, fmt.Sprintf("%+v", p)
-		})
+// TestRetrySent allows a second replica where the first may have begun.
+func TestRetrySent(t *testing.T) {
+	onEach(t, that(releases(t), func(can abilities) bool { return can.retriesSent }), func(t *testing.T, r release) {
+		t.Parallel()
+		s, engines := replicas(t, r, 2, "round_robin")
+		s.edit("retry_sent: false", "retry_sent: true")
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+		fault(t, engines[0], `{"die_after":0,"count":1}`)
 		s.serve(client, 10)
-		s.agent.settled(pool)
-		s.agent.untroubled()
+		p := s.agent.settled(pool)
+		if p.replica("r1").Failed != 1 || p.Outcomes["served"] != 10 || p.ended() != 10 {
+			t.Errorf("%+v", p)
+		}
+		s.idle(p)
+		s.untroubled()
+	})
+}
+
+// TestUnknownReplica gives the agent a replica that the proxy does not know yet.
+// Requests may cost a second question, and none fails.
+func TestUnknownReplica(t *testing.T) {
+	onEach(t, that(releases(t), func(can abilities) bool { return !can.runtime }), func(t *testing.T, r release) {
+		t.Parallel()
+		s, _ := replicas(t, r, 2, "round_robin")
+		s.start()
+		more := startEngine(t, "r9", engineOptions{Models: []string{model}})
+		s.edit("replicas: {", fmt.Sprintf("replicas: {r9: {address: %q}, ", more.address))
+		s.reloadAgent()
+		if p := s.agent.pool(pool); len(p.Replicas) != 3 {
+			t.Fatalf("%+v", p)
+		}
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+		if by := s.serve(client, 20); by["r9"] != 0 {
+			t.Errorf("served by %v", by)
+		}
+		if p := s.agent.settled(pool); p.replica("r9").Chosen == 0 || p.Outcomes["served"] != 20 {
+			t.Errorf("%+v", p)
+		}
+		s.nginx().reloadRendered()
+		s.awaitState("r9", 60*time.Second, "up")
+		client.CloseIdleConnections()
+		s.returns(client, "r9")
+	})
+}
+
+// TestHealth has the agent ask the replicas for their health.
+func TestHealth(t *testing.T) {
+	onEach(t, that(releases(t), func(can abilities) bool { return !can.checks }), func(t *testing.T, r release) {
+		t.Parallel()
+		s, engines := replicas(t, r, 2, "round_robin")
+		s.edit("max_requests: 0", "health: {poll: 100ms}")
+		s.start()
+		client := newClient(4, true, false)
+		defer client.CloseIdleConnections()
+		s.serve(client, 4)
+		fault(t, engines[0], `{"status":503,"path":"/health"}`)
+		s.awaitState("r1", 5*time.Second, "down")
+		if by := s.serve(client, 10); by["r1"] != 0 {
+			t.Errorf("while down, served by %v", by)
+		}
+		engines[0].recovers(t)
+		s.awaitState("r1", 5*time.Second, "up")
+		s.returns(client, "r1")
 	})
 }

@@ -11,9 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
 // gate passes connections on to an address until it is shut.
@@ -28,7 +25,7 @@ type gate struct {
 
 // newGate returns a gate that is open. It is shut at the test's end.
 func newGate(t testing.TB, to string) *gate {
-	g := &gate{t: t, address: "127.0.0.1:0", to: to}
+	g := &gate{t: t, address: freeAddress(t), to: to}
 	g.open()
 	t.Cleanup(g.shut)
 	return g
@@ -41,7 +38,7 @@ func (g *gate) open() {
 		g.t.Fatal(err)
 	}
 	g.mu.Lock()
-	g.l, g.address = l, l.Addr().String()
+	g.l = l
 	g.mu.Unlock()
 	go func() {
 		for {
@@ -153,21 +150,27 @@ func (a *agent) heard(body []byte) map[string]float64 {
 	return ages
 }
 
-// In the midst of traffic every engine falls silent, its metrics and the events
-// of its KV cache, each in its own way. No request fails, decisions go on by
-// what the proxy tells, and the age of what was heard shows. Later they are
-// heard again.
+// TestEnginesFallSilent has every engine fall silent in the midst of traffic, its
+// metrics and the events of its KV cache, each in its own way. No request fails,
+// decisions go on by what the proxy reports, and the age of the signals shows.
+// Later they come again.
 func TestEnginesFallSilent(t *testing.T) {
-	t.Parallel()
+	onEach(t, newest(t), func(t *testing.T, r release) {
+		t.Parallel()
+		enginesFallSilent(t, r)
+	})
+}
+
+func enginesFallSilent(t *testing.T, r release) {
 	const other = "other-model"
 	var engines []*engine
 	var gates []*gate
 	var list []string
 	for i := range 3 {
 		name := fmt.Sprintf("r%d", i+1)
-		o := fakevllm.Options{
+		o := engineOptions{
 			Models: []string{model, other},
-			Events: fmt.Sprint("tcp://127.0.0.1:", proxies.FreePort(t)), Replay: fmt.Sprint("tcp://127.0.0.1:", proxies.FreePort(t)),
+			Events: "tcp://" + freeAddress(t), Replay: "tcp://" + freeAddress(t),
 		}
 		e := startEngine(t, name, o)
 		if err := e.sim.Publish(); err != nil {
@@ -178,8 +181,7 @@ func TestEnginesFallSilent(t *testing.T) {
 		list = append(list, fmt.Sprintf("%s: {address: %q, kv_events: {port: %s, replay: %s}}", name, e.address, events.port(), replay.port()))
 	}
 	replicas := "{" + strings.Join(list, ", ") + "}"
-	bins := proxies.HAProxies(t)
-	s := newSite(t, bins[len(bins)-1], fmt.Sprintf(`pools:
+	s := newSite(t, r, fmt.Sprintf(`pools:
   %s: {models: [%s], engine: vllm, policy: kv_aware, replicas: %s}
   other: {models: [%s], engine: vllm, policy: least_work, replicas: %[3]s}
 `, pool, model, replicas, other))
@@ -274,9 +276,7 @@ func TestEnginesFallSilent(t *testing.T) {
 	}
 
 	for _, e := range engines {
-		if a := (call{path: "/fake/reset"}).do(client, e.address); a.status != 200 {
-			t.Fatal(a.status, a.err)
-		}
+		e.recovers(t)
 	}
 	for _, g := range gates {
 		g.open()
@@ -294,5 +294,5 @@ func TestEnginesFallSilent(t *testing.T) {
 			t.Errorf("of %d requests: %+v", n, p)
 		}
 	}
-	s.agent.untroubled()
+	s.untroubled()
 }

@@ -3,33 +3,34 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"pointsman/test/proxies"
 )
 
-// site is an installation: an agent, an HAProxy and the engines behind it.
+// site is an installation: an agent, a proxy and the engines behind it.
 type site struct {
-	t       testing.TB
-	bin     proxies.Binary
-	dir     string // of the agent's configuration and sockets
-	agent   *agent
-	proxy   *proxies.Proc
-	front   string // host:port of the frontend
-	front2  string // the same, for HTTP/2 in plain text
-	runtime string // path of HAProxy's runtime API
-	feed    string // host:port of the agent's feed
+	release
+	t      testing.TB
+	dir    string // of the agent's configuration and sockets
+	agent  *agent
+	proxy  proxy
+	front  string // host:port of the proxy
+	front2 string // the same, for HTTP/2 in plain text
+	feed   string // host:port of the agent's feed
 }
 
-// newSite lays out a site whose agent has the given pools (the YAML after what
-// every site has in common). Nothing is started yet.
-func newSite(t testing.TB, bin proxies.Binary, pools string) *site {
+// newSite lays out a site whose agent has the given pools: the YAML after what
+// every site has in common. more are further lines before them. Nothing is
+// started yet.
+func newSite(t testing.TB, r release, pools string, more ...string) *site {
 	t.Helper()
 	// Paths of sockets are short: the folders of t.TempDir may not be.
 	dir, err := os.MkdirTemp("", "pm")
@@ -37,18 +38,49 @@ func newSite(t testing.TB, bin proxies.Binary, pools string) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	port := func() string { return fmt.Sprint("127.0.0.1:", proxies.FreePort(t)) }
-	s := &site{t: t, bin: bin, dir: dir, front: port(), front2: port(), feed: port(), runtime: filepath.Join(dir, "haproxy.sock")}
-	admin := port()
-	s.configure(fmt.Sprintf(`listen: {spoe: "unix://%s", feed: "%s", admin: "%s"}
-haproxy: {runtime_api: "unix://%s", bind: "%s", poll: 100ms, processing_timeout: 1s}
-`, s.spoe(), s.feed, admin, s.runtime, s.front) + pools)
+	s := newFront(t, r, dir)
+	admin := freeAddress(t)
+	s.configure(fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\n%s\n", s.proxy.listen(), s.feed, admin, s.proxy.section()) +
+		strings.Join(more, "\n") + "\n" + pools)
 	s.agent = newAgent(t, s.config(), admin)
 	return s
 }
 
+// newFront is a site without an agent of its own yet.
+func newFront(t testing.TB, r release, dir string) *site {
+	s := &site{release: r, t: t, dir: dir, front: freeAddress(t), front2: freeAddress(t), feed: freeAddress(t)}
+	s.proxy = r.lay(s)
+	return s
+}
+
+// freeAddress is an address of the loopback that nothing listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprint("127.0.0.1:", proxies.FreePort(t))
+}
+
+// replicas is a site with one pool of n equal replicas, not started. Its policy
+// spreads equal requests, which one that looks at caches would not.
+func replicas(t testing.TB, r release, n int, policy string, more ...string) (*site, []*engine) {
+	t.Helper()
+	var engines []*engine
+	for i := range n {
+		engines = append(engines, startEngine(t, fmt.Sprintf("r%d", i+1), engineOptions{Models: []string{model}}))
+	}
+	return newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], policy: %s, max_requests: 0, replicas: %s}}\n",
+		pool, model, policy, replicasYAML(engines...)), more...), engines
+}
+
+// replicasYAML lists engines as the replicas of a pool, in YAML's flow form.
+func replicasYAML(engines ...*engine) string {
+	var parts []string
+	for _, e := range engines {
+		parts = append(parts, fmt.Sprintf("%s: {address: %q}", e.name, e.address))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
 func (s *site) config() string { return filepath.Join(s.dir, "pointsman.yaml") }
-func (s *site) spoe() string   { return filepath.Join(s.dir, "spoe.sock") }
 
 // configure writes the agent's configuration.
 func (s *site) configure(text string) {
@@ -71,16 +103,30 @@ func (s *site) edit(old, new string) {
 	s.configure(strings.Replace(string(b), old, new, 1))
 }
 
-// installed is where render expects its SPOE file to be installed; the tests
-// lay it beside HAProxy's configuration instead.
-const installed = "/etc/pointsman/pointsman-spoe.conf"
+// processingTimeout is in the section of each proxy.
+const processingTimeout = ", processing_timeout: 1s"
 
-// render runs `pointsman render haproxy` and returns the files it writes and
-// what it prints.
-func (s *site) render(args ...string) (files map[string]string, printed string) {
+// unhurried leaves the time that a question may take to what admission needs.
+func (s *site) unhurried() { s.edit(processingTimeout, "") }
+
+// reloadAgent has the agent read its configuration anew, and waits for that.
+func (s *site) reloadAgent() {
+	s.t.Helper()
+	const done = "msg=reloaded"
+	before := strings.Count(s.agent.log.String(), done)
+	s.agent.signal(syscall.SIGHUP)
+	eventually(s.t, 5*time.Second, "the agent has reloaded", func() (bool, string) {
+		log := s.agent.log.String()
+		return strings.Count(log, done) > before, log
+	})
+}
+
+// renderWith runs `pointsman render` with args, and returns the files that it
+// writes and what it prints.
+func (s *site) renderWith(args ...string) (files map[string]string, printed string) {
 	s.t.Helper()
 	out := s.t.TempDir()
-	cmd := exec.Command(binary, append([]string{"render", "haproxy", "--config", s.config(), "--version", s.bin.Version, "--out", out}, args...)...)
+	cmd := exec.Command(binary, append([]string{"render", args[0], "--config", s.config(), "--out", out}, args[1:]...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -96,79 +142,100 @@ func (s *site) render(args ...string) (files map[string]string, printed string) 
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		files[e.Name()] = s.relocate(string(b))
+		files[e.Name()] = string(b)
 	}
-	return files, s.relocate(stdout.String())
+	return files, stdout.String()
 }
 
-// relocate makes the path of the SPOE file a relative one.
-func (s *site) relocate(text string) string {
-	return strings.ReplaceAll(text, installed, filepath.Base(installed))
-}
-
-// startProxy starts HAProxy with the complete rendered configuration, to which
-// it adds a second bind for HTTP/2.
-func (s *site) startProxy() {
-	s.t.Helper()
-	files, _ := s.render()
-	cfg, spoe := files["haproxy.cfg"], files["pointsman-spoe.conf"]
-	bind := "    bind " + s.front + "\n"
-	if !strings.Contains(cfg, bind) || !strings.Contains(cfg, filepath.Base(installed)) {
-		s.t.Fatalf("rendered configuration:\n%s", cfg)
-	}
-	cfg = strings.Replace(cfg, bind, bind+"    bind "+s.front2+" proto h2\n", 1)
-	s.proxy = proxies.Start(s.t, s.bin, cfg, proxies.File{Name: filepath.Base(installed), Text: spoe})
-}
-
-// start starts agent and HAProxy and waits until requests are decided.
+// start starts agent and proxy and waits until requests are decided.
 func (s *site) start() {
 	s.t.Helper()
 	s.agent.start()
-	s.startProxy()
-	s.awaitAgent()
+	s.proxy.start()
+	s.proxy.awaitAgent()
 }
 
-// awaitAgent waits until HAProxy has found the agent to be up by a check, and
-// the agent has found the replicas.
-func (s *site) awaitAgent() {
+// serve sends n small requests one by one and returns who served them. Each has
+// to succeed.
+func (s *site) serve(client *http.Client, n int) map[string]int {
 	s.t.Helper()
-	eventually(s.t, 10*time.Second, "HAProxy finds the agent up", func() (bool, string) {
-		for line := range strings.Lines(s.command("show stat pointsman-agent 4 -1")) {
-			f := strings.Split(line, ",")
-			if len(f) > 36 && f[1] == "agent" {
-				return f[17] == "UP" && strings.Contains(f[36], "OK") && !strings.HasPrefix(f[36], "*"), f[17] + " " + f[36]
+	by := map[string]int{}
+	for i := range n {
+		c := small(i%2 == 0)
+		a := c.do(client, s.front)
+		if err := c.check(a); err != nil {
+			s.t.Errorf("request %d: %v", i, err)
+		}
+		by[a.engine]++
+	}
+	return by
+}
+
+// awaitReservations waits until the pool has n reservations.
+func (s *site) awaitReservations(n int) {
+	s.t.Helper()
+	eventually(s.t, 5*time.Second, fmt.Sprint("requests in flight: ", n), func() (bool, string) {
+		p := s.agent.pool(pool)
+		return p.Reservations == n, fmt.Sprintf("%+v", p)
+	})
+}
+
+// awaitState waits until the agent has the replica in one of the states.
+func (s *site) awaitState(replica string, most time.Duration, states ...string) {
+	s.t.Helper()
+	eventually(s.t, most, fmt.Sprintf("%s is %s", replica, strings.Join(states, " or ")), func() (bool, string) {
+		p := s.agent.pool(pool)
+		for _, state := range states {
+			if p.replica(replica).State == state {
+				return true, ""
 			}
 		}
-		return false, "no such server"
+		return false, fmt.Sprintf("%+v of %v", p.replica(replica), p.Outcomes)
 	})
 }
 
-// command sends a command to HAProxy's runtime API and returns the answer.
-func (s *site) command(text string) string {
+// returns waits until the replica serves again.
+func (s *site) returns(client *http.Client, replica string) {
 	s.t.Helper()
-	var c net.Conn
-	eventually(s.t, 5*time.Second, "the runtime API is there", func() (bool, string) { // its name comes last, as HAProxy starts
-		var err error
-		c, err = net.DialTimeout("unix", s.runtime, 2*time.Second)
-		return err == nil, fmt.Sprint(err)
+	eventually(s.t, 10*time.Second, replica+" serves again", func() (bool, string) {
+		by := s.serve(client, 6)
+		return by[replica] > 0, fmt.Sprint(by)
 	})
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := c.Write([]byte(text + "\n")); err != nil {
-		s.t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(c); err != nil {
-		s.t.Fatal(err)
-	}
-	return b.String()
 }
 
-// replicasYAML lists engines as the replicas of a pool, in YAML's flow form.
-func replicasYAML(engines ...*engine) string {
-	var parts []string
-	for _, e := range engines {
-		parts = append(parts, fmt.Sprintf("%s: {address: %q}", e.name, e.address))
+// decides waits until the agent has decided n requests more, and knows the
+// outcome of as many.
+func (s *site) decides(n int) {
+	s.t.Helper()
+	before := s.agent.pool(pool)
+	eventually(s.t, 20*time.Second, fmt.Sprint("decisions and their outcomes: ", n), func() (bool, string) {
+		p := s.agent.pool(pool)
+		return p.Decisions >= before.Decisions+n && p.Outcomes["served"] >= before.Outcomes["served"]+n, fmt.Sprintf("%+v", p)
+	})
+}
+
+// untroubled checks that no counter of trouble has moved but those excused.
+func (s *site) untroubled(excused ...string) {
+	s.t.Helper()
+	s.agent.stayZero(append([]string{"pointsman_feed_malformed_total", "pointsman_reservations_expired_total", "pointsman_reservations_replaced_total"}, s.proxy.troubles()...), excused...)
+}
+
+// idle checks that nothing is left on any replica.
+func (s *site) idle(p poolStatus) {
+	s.t.Helper()
+	for _, r := range p.Replicas {
+		if r.InFlight != 0 || r.Waiting != 0 || r.Tokens != 0 {
+			s.t.Errorf("at the end: %+v", r)
+		}
 	}
-	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// count is a counter of the pool.
+func (s *site) count(name string) int {
+	s.t.Helper()
+	v, ok := s.agent.metrics()[fmt.Sprintf("pointsman_%s{pool=%q}", name, pool)]
+	if !ok {
+		s.t.Errorf("no metric pointsman_%s", name)
+	}
+	return int(v)
 }

@@ -9,21 +9,19 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
-// TestStreamTiming compares when the chunks of streams arrive through HAProxy
-// with when they arrive from the engine itself, in turns. The engine tells when
-// it wrote each chunk, so that its own unevenness does not count.
+// TestStreamTiming compares when the chunks of streams arrive through the proxy
+// with when they arrive from the engine itself, in turns. The engine notes when it
+// wrote each chunk, so that its own unevenness does not count. What the proxy adds
+// is what it adds in every turn: what a busy machine adds to some does not count.
 func TestStreamTiming(t *testing.T) {
-	everyVersion(t, func(t *testing.T, bin proxies.Binary) {
+	everyProxy(t, func(t *testing.T, r release) {
 		// A chunk each 4 ms, of two streams at a time.
 		profile := quick
 		profile.Base = 4 * time.Millisecond
-		e := startEngine(t, "r1", fakevllm.Options{Models: []string{model}, Profile: profile})
-		s := newSite(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(e)))
+		e := startEngine(t, "r1", engineOptions{Models: []string{model}, Profile: profile})
+		s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(e)))
 		s.start()
 		turns := 5
 		if soak {
@@ -31,22 +29,23 @@ func TestStreamTiming(t *testing.T) {
 		}
 		client := newClient(4, true, false)
 		defer client.CloseIdleConnections()
-		var direct, through []time.Duration
+		added := time.Hour
 		for turn := range turns {
-			direct = append(direct, watch(t, client, e, e.address, fmt.Sprint("d", turn))...)
-			through = append(through, watch(t, client, e, s.front, fmt.Sprint("t", turn))...)
+			direct := watch(t, client, e, e.address, fmt.Sprint("d", turn))
+			through := watch(t, client, e, s.front, fmt.Sprint("t", turn))
+			slices.Sort(direct)
+			slices.Sort(through)
+			d, p := direct[len(direct)/2], through[len(through)/2]
+			t.Logf("median delay of a chunk: %v directly, %v through the proxy; p99 %v and %v", d, p, direct[len(direct)*99/100], through[len(through)*99/100])
+			added = min(added, p-d)
 		}
-		slices.Sort(direct)
-		slices.Sort(through)
-		d, p := direct[len(direct)/2], through[len(through)/2]
-		t.Logf("%d chunks: median delay %v directly, %v through HAProxy; p99 %v and %v",
-			len(through), d, p, direct[len(direct)*99/100], through[len(through)*99/100])
-		if p-d >= time.Millisecond {
-			t.Errorf("HAProxy adds %v to a chunk (median), want less than 1ms", p-d)
+		if added >= time.Millisecond {
+			t.Errorf("the proxy adds %v to a chunk (median), want less than 1ms", added)
 		}
-		if p := s.agent.settled(pool); p.Outcomes["served"] != turns || p.Decisions != turns {
+		if p := s.agent.settled(pool); p.Outcomes["served"] != turns || p.Decisions != turns || p.ended() != turns {
 			t.Errorf("want %d requests: %+v", turns, p)
 		}
+		s.untroubled()
 	})
 }
 

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"pointsman/test/proxies"
 )
 
 // notifications is the socket on which systemd hears of a service.
@@ -70,7 +68,7 @@ func TestSystemd(t *testing.T) {
 	dir := t.TempDir()
 	notify := listenNotify(t, filepath.Join(dir, "notify.sock"))
 	first, second := filepath.Join(dir, "spoe.sock"), filepath.Join(dir, "chroot-spoe.sock")
-	admin := fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t))
+	admin := freeAddress(t)
 	config := filepath.Join(dir, "pointsman.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -84,9 +82,11 @@ func TestSystemd(t *testing.T) {
 	write(listen + pool)
 
 	a := newAgent(t, config, admin)
-	cmd := exec.Command(activate, "-l", first, "-l", second, "--fdname=spoe:spoe",
-		"-E", "NOTIFY_SOCKET="+filepath.Join(dir, "notify.sock"), "-E", "WATCHDOG_USEC=600000",
-		binary, "serve", "--config", config)
+	args := []string{"-l", first, "-l", second, "--fdname=spoe:spoe", "-E", "NOTIFY_SOCKET=" + filepath.Join(dir, "notify.sock"), "-E", "WATCHDOG_USEC=600000"}
+	if coverDir != "" {
+		args = append(args, "-E", "GOCOVERDIR="+coverDir)
+	}
+	cmd := exec.Command(activate, append(args, binary, "serve", "--config", config)...)
 	cmd.Stdout, cmd.Stderr = &a.log, &a.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -7,52 +7,24 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"pointsman/sim/fakevllm"
-	"pointsman/test/proxies"
 )
 
-// TestTargets takes replicas from a file that changes, on both proxies.
+// TestTargets takes replicas from a file that changes.
 func TestTargets(t *testing.T) {
-	nginx := func(t *testing.T, bin proxies.Binary, pools string) *site {
-		s := newNginxSite(t, bin, pools)
-		s.start()
-		return s.site
-	}
-	haproxy := func(t *testing.T, bin proxies.Binary, pools string) *site {
-		s := newSite(t, bin, pools)
-		s.start()
-		return s
-	}
-	for _, bin := range proxies.Nginxes(t) {
-		t.Run("nginx-"+bin.Version, func(t *testing.T) { targets(t, bin, nginx) })
-	}
-	for _, bin := range proxies.HAProxies(t) {
-		t.Run("haproxy-"+bin.Version, func(t *testing.T) { targets(t, bin, haproxy) })
-	}
+	everyProxy(t, func(t *testing.T, r release) {
+		t.Parallel()
+		targets(t, r)
+	})
 }
 
-func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Binary, string) *site) {
-	t.Parallel()
-	o := fakevllm.Options{Models: []string{model}}
+func targets(t *testing.T, r release) {
+	o := engineOptions{Models: []string{model}}
 	a, b := startEngine(t, "a", o), startEngine(t, "b", o)
 	file := filepath.Join(t.TempDir(), "targets.json")
-	list := func(engines ...*engine) {
-		t.Helper()
-		var names []string
-		for _, e := range engines {
-			names = append(names, fmt.Sprintf("%q", e.address))
-		}
-		text := fmt.Sprintf(`[{"targets": [%s], "labels": {"zone": "z"}}]`, strings.Join(names, ","))
-		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	list := func(engines ...*engine) { t.Helper(); listTargets(t, file, engines...) }
 	list(a)
-	s := start(t, bin, fmt.Sprintf("pools: {%s: {models: [%s], policy: round_robin, discover: {file: %q, poll: 100ms}}}\n", pool, model, file))
+	s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], policy: round_robin, discover: {file: %q, poll: 100ms}}}\n", pool, model, file))
+	s.start()
 	client := newClient(4, true, false)
 	defer client.CloseIdleConnections()
 	known := func(n int) {
@@ -63,7 +35,7 @@ func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Bi
 		})
 	}
 	known(1)
-	// HAProxy is told of its servers a moment after the agent knows them.
+	// The agent passes servers on to HAProxy a moment after it knows them.
 	used := func(name string) {
 		t.Helper()
 		eventually(t, 5*time.Second, name+" is used", func() (bool, string) {
@@ -75,7 +47,7 @@ func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Bi
 	if by := s.serve(client, 6); by["a"] != 6 {
 		t.Errorf("served by %v", by)
 	}
-	list(a, b) // no proxy is told by its configuration
+	list(a, b) // which no proxy has in its configuration
 	known(2)
 	used("b")
 	if by := s.serve(client, 20); by["a"] == 0 || by["b"] == 0 {
@@ -89,7 +61,7 @@ func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Bi
 	if err := os.WriteFile(file, []byte(`[{"targets": `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "the broken file is told of", func() (bool, string) {
+	eventually(t, 5*time.Second, "the broken file is reported", func() (bool, string) {
 		return strings.Contains(s.agent.log.String(), "replicas not found"), s.agent.log.String()
 	})
 	if by := s.serve(client, 6); by["b"] != 6 {
@@ -97,5 +69,24 @@ func targets(t *testing.T, bin proxies.Binary, start func(*testing.T, proxies.Bi
 	}
 	if p := s.agent.settled(pool); p.Decisions != p.ended() {
 		t.Errorf("%+v", p)
+	}
+}
+
+// listTargets writes a file of targets that are engines, at once.
+func listTargets(t *testing.T, file string, engines ...*engine) {
+	t.Helper()
+	names := []string{}
+	for _, e := range engines {
+		names = append(names, fmt.Sprintf("%q", e.address))
+	}
+	text := "[]"
+	if len(engines) > 0 {
+		text = fmt.Sprintf(`[{"targets": [%s], "labels": {"zone": "z"}}]`, strings.Join(names, ","))
+	}
+	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,13 @@ func (tr *traffic) stop() int {
 	tr.once.Do(func() { close(tr.quit) })
 	tr.clients.Wait()
 	return int(tr.done.Load())
+}
+
+// servers is how many requests each engine has served so far.
+func (tr *traffic) servers() map[string]int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return maps.Clone(tr.by)
 }
 
 // await waits until n further requests have been answered.

@@ -22,9 +22,7 @@ var arrows = map[string][]string{
 	"decider/kvcache": {},
 	"decider/queue":   {},
 	"decider":         {"decider/kvcache", "decider/queue", "prompt", "session"}, // never decider/policy
-	"decider/policy":  {"decider", "decider/kvcache", "prompt", "session"},
-
-	"decider/decidertest": {"decider"}, // drives pools in tests
+	"decider/policy":  {"decider", "prompt", "session"},
 
 	// Engines.
 	"engine/metrics":  {"decider"},

@@ -9,19 +9,52 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
-var given sync.Map // ports handed out by this process
+// given keeps the locks on the ports that this process has handed out. They end
+// with the process.
+var given struct {
+	sync.Mutex
+	locks map[int]*os.File
+}
+
+// claim reserves a port for this process among all that use this package. It
+// reports false when another has it, or this one has handed it out before.
+func claim(port int) bool {
+	given.Lock()
+	defer given.Unlock()
+	if given.locks[port] != nil {
+		return false
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprint("pointsman-ports-", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false
+	}
+	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		f.Close()
+		return false
+	}
+	if given.locks == nil {
+		given.locks = map[int]*os.File{}
+	}
+	given.locks[port] = f
+	return true
+}
 
 // FreePort returns a port of 127.0.0.1 that nobody listens on. It gives no port
-// twice in one process, and none of those that the kernel gives to outgoing
-// connections, which another process could get before it is listened on.
+// twice, not to another test process either, and none of those that the kernel
+// gives to outgoing connections, which could take it while it is not listened on.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := 10_000 + rand.IntN(22_000) // Linux's own begin at 32768
-		if _, dup := given.LoadOrStore(port, true); dup {
+		if !claim(port) {
 			continue
 		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
@@ -33,28 +66,60 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
+// States of a connection in the kernel's tables.
+const (
+	established = "01"
+	closeWait   = "08" // the other side has closed
+	listening   = "0A"
+)
+
+// sockets calls visit with each TCP socket of this machine. local and remote end
+// in ":" and the port in four hexadecimal digits.
+func sockets(visit func(local, remote, state, inode string)) {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			// Fields: slot, local address, remote address, state, ..., the tenth
+			// is the socket's inode.
+			if w := strings.Fields(line); len(w) > 9 {
+				visit(w[1], w[2], w[3], w[9])
+			}
+		}
+	}
+}
+
+func portSuffix(port string) string {
+	n, _ := strconv.Atoi(port)
+	return fmt.Sprintf(":%04X", n)
+}
+
+// Connected counts the connections to a TCP port of this machine that their
+// clients hold open, although the server may have closed them.
+func Connected(port string) (n int) {
+	suffix := portSuffix(port)
+	sockets(func(_, remote, state, _ string) {
+		if strings.HasSuffix(remote, suffix) && (state == established || state == closeWait) {
+			n++
+		}
+	})
+	return n
+}
+
 // listens reports whether the process listens on the TCP port. It reads the
 // kernel's tables instead of connecting, because a connection would show up in
 // the log of the proxy under test.
 func listens(pid int, port string) bool {
-	n, _ := strconv.Atoi(port)
-	suffix := fmt.Sprintf(":%04X", n)
-	sockets := map[string]bool{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(text)) {
-			// Fields: slot, local address, remote address, state (0A is
-			// LISTEN), ..., the tenth is the socket's inode.
-			w := strings.Fields(line)
-			if len(w) > 9 && w[3] == "0A" && strings.HasSuffix(w[1], suffix) {
-				sockets["socket:["+w[9]+"]"] = true
-			}
+	suffix := portSuffix(port)
+	found := map[string]bool{}
+	sockets(func(local, _, state, inode string) {
+		if state == listening && strings.HasSuffix(local, suffix) {
+			found["socket:["+inode+"]"] = true
 		}
-	}
+	})
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, _ := os.ReadDir(dir)
 	for _, fd := range fds {
-		if link, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && sockets[link] {
+		if link, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && found[link] {
 			return true
 		}
 	}

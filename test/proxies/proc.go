@@ -100,6 +100,12 @@ func (p *Proc) Kill() {
 	<-p.cur.done
 }
 
+// Restart starts a process anew, after Kill.
+func (p *Proc) Restart() {
+	p.t.Helper()
+	p.spawn()
+}
+
 // spawn starts a process and waits until it serves.
 func (p *Proc) spawn(args ...string) {
 	p.t.Helper()

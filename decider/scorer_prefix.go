@@ -1,0 +1,24 @@
+package decider
+
+// PrefixScorer is the share of the prompt that the replica is believed to hold
+// in its KV cache. It has no opinion on a request without a prompt.
+type PrefixScorer struct{}
+
+// UsesPrefix implements PrefixUser.
+func (PrefixScorer) UsesPrefix() bool { return true }
+
+// Score implements Scorer.
+func (PrefixScorer) Score(r *Request, v *View, out []float64) {
+	if r.Input <= 0 {
+		noOpinion(out)
+		return
+	}
+	for c, i := range v.Candidates {
+		out[c] = min(1, float64(v.Cached(i))/float64(r.Input))
+	}
+}
+
+var (
+	_ Scorer     = PrefixScorer{}
+	_ PrefixUser = PrefixScorer{}
+)

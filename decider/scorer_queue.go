@@ -1,0 +1,15 @@
+package decider
+
+// QueueScorer prefers few requests that wait for their first token: as the
+// engine says, or else as predicted.
+type QueueScorer struct{}
+
+// Score implements Scorer.
+func (QueueScorer) Score(_ *Request, v *View, out []float64) {
+	for c, i := range v.Candidates {
+		out[c] = v.WaitingRequests(i)
+	}
+	lowestBest(out)
+}
+
+var _ Scorer = QueueScorer{}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestBothProxies serves an HAProxy and an nginx with one agent. Both see the
+// same replicas: what one of them learns holds for the other.
+func TestBothProxies(t *testing.T) {
+	others := haproxies(t)
+	for i, r := range nginxes(t) {
+		other := others[min(i, len(others)-1)]
+		t.Run(r.name+"+"+other.name, func(t *testing.T) {
+			t.Parallel()
+			n, engines := replicas(t, r, 3, "round_robin")
+			h := newFront(t, other, n.dir)
+			h.agent, h.feed = n.agent, n.feed
+			n.edit("spoe: off", h.proxy.listen())
+			n.edit("pools:", h.proxy.section()+"\npools:")
+			n.start()
+			h.proxy.start()
+			h.proxy.awaitAgent()
+			byNginx, byHAProxy := startTraffic(t, n.front, 4), startTraffic(t, h.front, 4)
+			byNginx.await(100)
+			byHAProxy.await(100)
+
+			// What HAProxy's checks and its runtime API say holds for nginx too.
+			client := newClient(2, true, false)
+			defer client.CloseIdleConnections()
+			h.haproxy().state("r1", "drain")
+			h.awaitState("r1", 5*time.Second, "draining")
+			total := byNginx.stop() + byHAProxy.stop()
+			if by := n.serve(client, 10); by["r1"] != 0 {
+				t.Errorf("drained at HAProxy, nginx sent it %d of 10", by["r1"])
+			}
+			h.haproxy().state("r1", "ready")
+			h.awaitState("r1", 5*time.Second, "up")
+			// And what nginx meets holds for HAProxy, for as long as it lasts.
+			fault(t, engines[1], `{"status":500,"count":1}`)
+			sent := 10 + n.hit(client, small(false), engines[1], func(a answer) bool { return a.status == 500 })
+			n.awaitState("r2", 5*time.Second, ejected)
+			sent += h.spared(client, "r2", ejected, 6)
+			p := n.agent.settled(pool)
+			n.idle(p)
+			if want := total + sent; p.Decisions != want || p.ended() != want {
+				t.Errorf("%d requests: %d decisions, outcomes %v", want, p.Decisions, p.Outcomes)
+			}
+			n.untroubled()
+			h.untroubled()
+		})
+	}
+}
+
+// hit sends c until one has met the fault of the engine, and returns how many it
+// sent.
+func (s *site) hit(client *http.Client, c call, bad *engine, met func(answer) bool) int {
+	s.t.Helper()
+	for n := range 50 {
+		if met(c.do(client, s.front)) {
+			return n + 1
+		}
+	}
+	s.t.Fatalf("50 requests have not met %s", bad.name)
+	return 0
+}
+
+// spared checks that the next n requests succeed elsewhere, as long as the agent
+// has the replica in the state, which may end by itself. It returns how many it
+// sent.
+func (s *site) spared(client *http.Client, replica, state string, n int) int {
+	s.t.Helper()
+	before := s.agent.pool(pool).replica(replica)
+	if before.State != state {
+		s.t.Errorf("%s is %s, want %s", replica, before.State, state)
+	}
+	for i := range n {
+		by := s.serve(client, 1)
+		now := s.agent.pool(pool).replica(replica)
+		if now.State != state && state == ejected {
+			return i + 1
+		}
+		if now.State != state || now.Chosen != before.Chosen || by[replica] != 0 {
+			s.t.Errorf("%s: request %d by %v, %+v, before %+v", state, i, by, now, before)
+			return i + 1
+		}
+	}
+	return n
+}
+
+// fault sets how the engine fails from now on.
+func fault(t testing.TB, e *engine, how string) {
+	t.Helper()
+	if a := (call{path: "/fake/fail", body: []byte(how)}).do(http.DefaultClient, e.address); a.err != nil || a.status != 200 {
+		t.Fatalf("fault: %v %s", a.err, a.body)
+	}
+}
+
+// recovers ends the faults of the engine.
+func (e *engine) recovers(t testing.TB) {
+	t.Helper()
+	if a := (call{path: "/fake/reset"}).do(http.DefaultClient, e.address); a.status != 200 {
+		t.Fatal(fmt.Sprint(a.status, a.err))
+	}
+}

@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	endian "encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+)
+
+// spop is HAProxy's end of a connection to the agent, as SPOE.txt has it.
+type spop struct{ c net.Conn }
+
+func number(b []byte, v int) []byte {
+	if v < 240 {
+		return append(b, byte(v))
+	}
+	b = append(b, byte(v)|0xf0)
+	for v = (v - 240) >> 4; v >= 128; v = (v - 128) >> 7 {
+		b = append(b, byte(v)|0x80)
+	}
+	return append(b, byte(v))
+}
+
+func text(b []byte, s string) []byte { return append(number(b, len(s)), s...) }
+
+func pair(b []byte, key, value string) []byte { return text(append(text(b, key), 8), value) }
+
+// Types of frames.
+const (
+	haproxyHello = 1
+	notify       = 3
+	agentHello   = 101
+	ack          = 103
+)
+
+// send writes a frame.
+func (s spop) send(kind byte, payload []byte) error {
+	b := append([]byte{0, 0, 0, 0, kind, 0, 0, 0, 1}, 1, 1)
+	if kind == haproxyHello {
+		b[9], b[10] = 0, 0
+	}
+	b = append(b, payload...)
+	endian.BigEndian.PutUint32(b, uint32(len(b)-4))
+	_, err := s.c.Write(b)
+	return err
+}
+
+// receive reads a frame of the type.
+func (s spop) receive(kind byte) error {
+	var b [64 << 10]byte
+	n, err := s.c.Read(b[:]) // the agent writes a frame at once, and waits then
+	if err != nil {
+		return err
+	}
+	if n < 5 || int(endian.BigEndian.Uint32(b[:])) != n-4 {
+		return fmt.Errorf("%d bytes are no frame", n)
+	}
+	if b[4] != kind {
+		return fmt.Errorf("a frame of type %d, want %d", b[4], kind)
+	}
+	return nil
+}
+
+func (s spop) answered() error { return s.receive(ack) }
+func (s spop) close()          { s.c.Close() }
+
+// ask connects to the agent as HAProxy does and asks for a decision.
+func (h *haproxy) ask(id string, body []byte) (question, error) {
+	c, err := dialUnix(h.spoe)
+	if err != nil {
+		return nil, err
+	}
+	s := spop{c}
+	hello := pair(nil, "supported-versions", "2.0")
+	hello = number(append(text(hello, "max-frame-size"), 3), 131068)
+	if err := s.send(haproxyHello, pair(hello, "capabilities", "pipelining")); err != nil {
+		return s, err
+	}
+	if err := s.receive(agentHello); err != nil {
+		return s, err
+	}
+	m := append(text(nil, "pm-route"), 3)
+	return s, s.send(notify, pair(pair(pair(m, "rid", id), "path", chatPath), "body", string(body)))
+}
+
+// garbage sends what begins well, or not at all, as frames and as log lines.
+func (h *haproxy) garbage(rounds int) {
+	throwAt(h.t, "unix", h.spoe, rounds, func(r *rand.Rand, noise []byte) []byte {
+		frame := func(kind byte, more ...byte) []byte {
+			return append([]byte{0, 0, byte(len(noise) >> 8), byte(len(noise)), kind, 0, 0, 0, 1}, more...)
+		}
+		switch r.IntN(4) {
+		case 0: // the length of a frame that is far too long
+			return []byte{0xff, 0xff, 0xff, 0xff}
+		case 1:
+			return frame(haproxyHello, 0, 0)
+		case 2: // which asks before any hello
+			return frame(notify, 1, 1)
+		}
+		return nil
+	})
+	throwAt(h.t, "tcp", h.feed, rounds, func(r *rand.Rand, noise []byte) []byte {
+		switch r.IntN(3) {
+		case 0: // a line whose fields are noise
+			return fmt.Appendf(nil, "%d PM1 ev=close rid=", len(noise)+len("PM1 ev=close rid="))
+		case 1: // a line that never ends
+			return []byte("99999999999999999999 PM1 ev=close")
+		}
+		return nil
+	})
+}
