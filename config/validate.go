@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -169,7 +170,8 @@ func (v *validator) haproxy() {
 	if h.Version != "" {
 		var major, minor int
 		if m := versionForm.FindStringSubmatch(h.Version); m != nil {
-			fmt.Sscan(m[1]+" "+m[2], &major, &minor)
+			major, _ = strconv.Atoi(m[1])
+			minor, _ = strconv.Atoi(m[2])
 		}
 		if major < 2 || major == 2 && minor < 6 {
 			v.refuse("haproxy.version", "%s; want 2.6 or later, as 3.2", quote(h.Version))

@@ -27,7 +27,7 @@ type doc struct {
 type gen struct{ t *rapid.T }
 
 func (g gen) pick(label string, of ...string) string { return rapid.SampledFrom(of).Draw(g.t, label) }
-func (g gen) n(max int) int                          { return rapid.IntRange(0, max).Draw(g.t, "n") }
+func (g gen) n(most int) int                         { return rapid.IntRange(0, most).Draw(g.t, "n") }
 
 func (g gen) space() string { return g.pick("space", "", "", "", "", " ", "\n\t") }
 
@@ -72,7 +72,7 @@ func (g gen) str() string {
 	return g.spell(g.chars())
 }
 
-func (g gen) wrap(open, sep, close string, of ...string) string {
+func (g gen) wrap(open, sep, end string, of ...string) string {
 	var b strings.Builder
 	b.WriteString(open + g.space())
 	for i, s := range of {
@@ -81,7 +81,7 @@ func (g gen) wrap(open, sep, close string, of ...string) string {
 		}
 		b.WriteString(s)
 	}
-	b.WriteString(g.space() + close)
+	b.WriteString(g.space() + end)
 	return b.String()
 }
 
@@ -101,8 +101,8 @@ func (g gen) object(pairs ...string) string {
 	return g.wrap("{", ",", "}", ms...)
 }
 
-func (g gen) many(max int, f func() string) string {
-	of := make([]string, g.n(max))
+func (g gen) many(most int, f func() string) string {
+	of := make([]string, g.n(most))
 	for i := range of {
 		of[i] = f()
 	}

@@ -97,7 +97,7 @@ func wantInt(n ast.Node) (int, bool) {
 // are es.
 func consult(es []entry, e Endpoint) *oracle {
 	o := &oracle{maxTokens: -1, n: 1}
-	max := map[string]int{}
+	maxTokens := map[string]int{}
 	var parts [groupCount]piece
 	for _, m := range es {
 		switch m.key {
@@ -108,9 +108,9 @@ func consult(es []entry, e Endpoint) *oracle {
 		case "cache_salt":
 			o.salt = wantString(m.value)
 		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			delete(max, m.key)
+			delete(maxTokens, m.key)
 			if i, ok := wantInt(m.value); ok && i >= 0 {
-				max[m.key] = i
+				maxTokens[m.key] = i
 			}
 		case "n":
 			o.n = 1
@@ -132,7 +132,7 @@ func consult(es []entry, e Endpoint) *oracle {
 		keys = []string{"max_output_tokens"}
 	}
 	for _, k := range keys {
-		if i, ok := max[k]; ok {
+		if i, ok := maxTokens[k]; ok {
 			o.maxTokens = i
 			break
 		}

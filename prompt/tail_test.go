@@ -98,7 +98,7 @@ func FuzzScanTail(f *testing.F) {
 		}
 		// Every field is either as the head has it or as the document has it.
 		whole := consult(members(string(data)), ChatCompletions)
-		is := func(b, o []byte) bool { return sameBytes(b, o) }
+		is := sameBytes
 		if !is(b.Model, whole.model) && !is(b.Model, before.Model) ||
 			!is(b.User, whole.user) && !is(b.User, before.User) ||
 			!is(b.CacheSalt, whole.salt) && !is(b.CacheSalt, before.CacheSalt) ||

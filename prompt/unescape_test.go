@@ -2,7 +2,6 @@ package prompt
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -48,7 +47,7 @@ func TestUnescapeCut(t *testing.T) {
 		}
 	}
 	for p, want := range map[string]string{"": "", "a": "a", `a\`: "a", `a\\`: `a\\`, "é"[:1]: "", "€"[:2]: "", "a😀"[:4]: "a", "\x80\x80\x80\x80": "\x80\x80\x80\x80"} {
-		if got := fmt.Sprintf("%s", trimCut([]byte(p))); got != want {
+		if got := string(trimCut([]byte(p))); got != want {
 			t.Errorf("%q: %q", p, got)
 		}
 	}
