@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"pointsman/decider/queue"
 )
 
 // Admission says how a pool's requests wait for its replicas and which are
@@ -70,17 +72,11 @@ var (
 	Waits      = []string{"agent", "proxy"}
 	Matchings  = []string{"out_of_order", "fifo"}
 	NoReplicas = []string{"answer", "hold"}
-	Orders     = []string{"arrival", "deadline", "work"}
+	Orders     = queue.OrderNames()
 )
 
 // DefaultBand is the only band of an admission that names none.
 const DefaultBand = "default"
-
-// The defaults of Band.TTL and Band.MaxRequests.
-const (
-	DefaultTTL        = 30 * time.Second
-	DefaultMaxWaiting = 1000
-)
 
 func (a *Admission) decode(d *decoder, n *yaml.Node, path string) {
 	a.On = true
@@ -91,7 +87,7 @@ func (a *Admission) decode(d *decoder, n *yaml.Node, path string) {
 // complete fills in what an admission has without being told.
 func (a *Admission) complete() {
 	if len(a.Bands) == 0 {
-		b := &Band{Name: DefaultBand, Order: Orders[0], TTL: DefaultTTL, MaxRequests: DefaultMaxWaiting}
+		b := &Band{Name: DefaultBand, Order: Orders[queue.ByArrival], TTL: queue.DefaultTTL, MaxRequests: queue.DefaultMaxRequests}
 		a.Bands = map[string]*Band{b.Name: b}
 	}
 }
@@ -104,7 +100,7 @@ func (a *Admission) BindLate() {
 	}
 	*a = Admission{On: true, Wait: "agent"}
 	a.complete()
-	a.Bands[DefaultBand].Order = "work"
+	a.Bands[DefaultBand].Order = Orders[queue.ByWork]
 }
 
 func (b *Bound) decode(d *decoder, n *yaml.Node, path string) {
@@ -114,7 +110,7 @@ func (b *Bound) decode(d *decoder, n *yaml.Node, path string) {
 
 func (b *Band) begin(key *yaml.Node) {
 	b.Name, b.line, b.col = key.Value, key.Line, key.Column
-	b.Order, b.TTL, b.MaxRequests = Orders[0], DefaultTTL, DefaultMaxWaiting
+	b.Order, b.TTL, b.MaxRequests = Orders[queue.ByArrival], queue.DefaultTTL, queue.DefaultMaxRequests
 }
 
 // Ordered returns the bands in the order of the file.

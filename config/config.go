@@ -10,16 +10,20 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"pointsman/decider"
+	"pointsman/engine/metrics"
+	"pointsman/prompt"
 )
 
 // DefaultPolicy orders the replicas of a pool that names no policy.
 const DefaultPolicy = "least_work"
 
-// The defaults of Pool.Spill, which is Ray's for adapters, and Pool.LoRASlots.
-const (
-	DefaultSpill     = 64
-	DefaultLoRASlots = 8
-)
+// DefaultSpill is the default of Pool.Spill: that of Ray for adapters.
+const DefaultSpill = 64
+
+// DefaultAdmin is the default of Listen.Admin.
+const DefaultAdmin = "127.0.0.1:9909"
 
 // Config is one file, checked and with defaults filled in. It is not changed
 // after Parse returns it, so it may be read from several goroutines.
@@ -194,7 +198,7 @@ type Replica struct {
 }
 
 // Engines are the valid values of Pool.Engine.
-var Engines = []string{"vllm", "sglang", "trtllm", "triton", "llamacpp"}
+var Engines = metrics.KindNames()
 
 // Default is the configuration of an empty file. It has no pool, which Parse
 // refuses.
@@ -203,7 +207,7 @@ func Default() *Config {
 		Listen: Listen{
 			SPOE:  "unix:///run/pointsman/spoe.sock",
 			Feed:  "tcp://127.0.0.1:9901",
-			Admin: "127.0.0.1:9909",
+			Admin: DefaultAdmin,
 		},
 		Session: Session{Headers: []string{"x-session-id"}},
 		HAProxy: HAProxy{
@@ -217,8 +221,8 @@ func Default() *Config {
 			ProcessingTimeout: 100 * time.Millisecond,
 			BodyBuffer:        1 << 20,
 		},
-		Scan:  Scan{Limit: 1 << 20},
-		Lease: 10 * time.Minute,
+		Scan:  Scan{Limit: prompt.DefaultLimit},
+		Lease: decider.DefaultLease,
 	}
 }
 
@@ -239,7 +243,7 @@ func (p *Pool) Ordered() []*Replica {
 func (p *Pool) begin(key *yaml.Node) {
 	p.Name, p.line, p.col = key.Value, key.Line, key.Column
 	p.Policy.Name = DefaultPolicy
-	p.Spill, p.LoRASlots = DefaultSpill, DefaultLoRASlots
+	p.Spill, p.LoRASlots = DefaultSpill, decider.DefaultLoRASlots
 	p.Discover.Poll, p.Health.Path = 5*time.Second, "/health"
 	p.KVEvents.Ranks = 1
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman/decider"
 )
 
 var checks = Checks{
@@ -114,7 +116,7 @@ pools:
 	if !a.StickySessions || !a.LoRAAffinity || !a.Locality || a.Spill != 16 || a.LoRASlots != 4 || c.Agent != (Agent{"n1", "eu"}) {
 		t.Errorf("filters of pool %+v, agent %+v", a, c.Agent)
 	}
-	if b := c.Pools["b"]; b.StickySessions || b.LoRAAffinity || b.Locality || b.Spill != DefaultSpill || b.LoRASlots != DefaultLoRASlots {
+	if b := c.Pools["b"]; b.StickySessions || b.LoRAAffinity || b.Locality || b.Spill != DefaultSpill || b.LoRASlots != decider.DefaultLoRASlots {
 		t.Errorf("filters of pool %+v", b)
 	}
 	if n := (Nginx{"127.0.0.1:80", 30 * time.Millisecond, 64 << 10, true}); c.Nginx != n {

@@ -1,5 +1,8 @@
 package decider
 
+// DefaultLoRASlots is how many adapters an engine is taken to keep loaded.
+const DefaultLoRASlots = 8
+
 // Filters says which filters narrow the choice before the pool's policy makes
 // it. They combine with any policy and with each other, in this order.
 type Filters struct {
@@ -10,7 +13,7 @@ type Filters struct {
 	// Spill is how many requests more than the least loaded candidate the least
 	// loaded one that a filter leaves may hold before the filter gives way.
 	Spill int
-	// LoRASlots is how many adapters an engine keeps loaded; 0 = 8.
+	// LoRASlots is how many adapters an engine keeps loaded; 0 = DefaultLoRASlots.
 	LoRASlots int
 	// Node and Zone are where the agent runs, in the words of ReplicaConfig.
 	Node, Zone string

@@ -140,7 +140,7 @@ func (p *Pool) configure(c PoolConfig) {
 		c.CacheTokens = DefaultCacheTokens
 	}
 	if c.Filters.LoRASlots == 0 {
-		c.Filters.LoRASlots = 8
+		c.Filters.LoRASlots = DefaultLoRASlots
 	}
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c

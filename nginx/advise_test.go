@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman/templates"
 )
@@ -36,7 +37,7 @@ func site(t *testing.T, edits ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	files, _, err := templates.AttachNginx(templates.Nginx{
-		AgentAddress: "unix:///run/pointsman/nginx.sock", FeedAddress: "127.0.0.1:9901", Dir: dir,
+		AgentAddress: "unix:///run/pointsman/nginx.sock", FeedAddress: "127.0.0.1:9901", Dir: dir, BodyBuffer: 1 << 20, ProcessingTimeout: time.Second,
 		Pools: []templates.Pool{{Name: "llama", Replicas: []templates.Replica{{Name: "r1", Address: "10.0.0.1:8000"}}}},
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func TestResolvedOnce(t *testing.T) {
 	o.HAProxyVersion = "3.2"
 	if r, err := parseWith(t, "haproxy: {version: 2.6}\npools: {a: {replicas: {r1: {address: 'h:1'}}, admission: {}}}", o); err != nil {
 		t.Error(err)
-	} else if v, err := r.HAProxyVersion(); err != nil || v.String() != "3.2" || asked != 0 || r.MaxHeld() != config.DefaultMaxWaiting {
+	} else if v, err := r.HAProxyVersion(); err != nil || v.String() != "3.2" || asked != 0 || r.MaxHeld() != queue.DefaultMaxRequests {
 		t.Errorf("%v, %v, %d held", v, err, r.MaxHeld())
 	}
 }
@@ -178,7 +178,7 @@ pools:
 	if want := []string{"a[a l] [{r1 h:1 1 0}] false", "b[] [{dns:1 vllm:8000 0 0}] false", "c[] [{file:1 10.0.0.1:1 0 0} {file:2 10.0.0.2:1 0 0}] true"}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if n.Dir != NginxDir || n.BodyBuffer != 1<<20 || n.ProcessingTimeout != ProcessingTimeout(config.DefaultTTL) {
+	if n.Dir != NginxDir || n.BodyBuffer != 1<<20 || n.ProcessingTimeout != ProcessingTimeout(queue.DefaultTTL) {
 		t.Errorf("%+v", n)
 	}
 	if _, err := r.HAProxy(); err == nil || !strings.Contains(err.Error(), "--version") {

@@ -17,9 +17,14 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // example is a description that uses everything.
 func example(v templates.Version) templates.HAProxy {
+	timeout := time.Second
+	if !v.AtLeast(3, 1) {
+		timeout = 250 * time.Millisecond
+	}
 	return templates.HAProxy{
-		Version:      v,
-		Bind:         "*:8080",
+		Version: v,
+		Bind:    "*:8080",
+		Bufsize: 256 << 10, ProcessingTimeout: timeout,
 		AgentAddress: "unix:///run/pointsman/spoe.sock",
 		FeedAddress:  "tcp://127.0.0.1:9901",
 		RuntimeAPI:   "unix:///run/haproxy/admin.sock",

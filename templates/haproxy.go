@@ -40,8 +40,8 @@ type HAProxy struct {
 	// use it.
 	User string
 
-	// Bufsize is tune.bufsize in bytes, 256 KiB by default. It bounds how much
-	// of a request the agent sees, never how much the replica gets.
+	// Bufsize is tune.bufsize in bytes. It bounds how much of a request the
+	// agent sees, never how much the replica gets.
 	Bufsize int
 
 	// LargeBufsize is tune.bufsize.large in bytes. It needs HAProxy 3.4: the
@@ -49,9 +49,8 @@ type HAProxy struct {
 	LargeBufsize int
 
 	// ProcessingTimeout is how long a request waits for a decision before it
-	// goes on without one. Default 250 ms before 3.1, where a request pays all
-	// of it when its agent has just died, and 1 s from 3.1 on. It must exceed
-	// the longest hold of an admission policy.
+	// goes on without one. Before 3.1 a request pays all of it when its agent
+	// has just died. It must exceed the longest hold of an admission.
 	ProcessingTimeout time.Duration
 
 	// BodyTimeout is how long a client may take to send its body, or as much
@@ -176,15 +175,6 @@ type view struct {
 
 // view checks o and completes it.
 func (o HAProxy) view(full bool) (*view, error) {
-	if o.Bufsize == 0 {
-		o.Bufsize = 256 << 10
-	}
-	if o.ProcessingTimeout == 0 {
-		o.ProcessingTimeout = time.Second
-		if !o.Version.AtLeast(3, 1) {
-			o.ProcessingTimeout = 250 * time.Millisecond
-		}
-	}
 	if o.BodyTimeout == 0 {
 		o.BodyTimeout = 30 * time.Second
 	}

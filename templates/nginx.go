@@ -35,11 +35,11 @@ type Nginx struct {
 
 	// BodyBuffer is how much of a body is held in memory, in bytes; more goes
 	// to a temporary file, and the agent and the replica get all of it in any
-	// case. Default 1 MiB.
+	// case.
 	BodyBuffer int
 
 	// ProcessingTimeout is how long a request waits for a decision before it
-	// goes on without one. Default 100 ms.
+	// goes on without one.
 	ProcessingTimeout time.Duration
 
 	// ServerTimeout is how long a replica may be silent. Default 600 s.
@@ -152,12 +152,6 @@ func (v *nginxView) TellAdmission() bool {
 
 // view checks o and completes it.
 func (o Nginx) view(full bool) (*nginxView, error) {
-	if o.BodyBuffer == 0 {
-		o.BodyBuffer = 1 << 20
-	}
-	if o.ProcessingTimeout == 0 {
-		o.ProcessingTimeout = 100 * time.Millisecond
-	}
 	if o.ServerTimeout == 0 {
 		o.ServerTimeout = 600 * time.Second
 	}

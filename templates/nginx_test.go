@@ -15,7 +15,8 @@ import (
 // nginxExample is a description that uses everything.
 func nginxExample() templates.Nginx {
 	return templates.Nginx{
-		Bind:         ":8080",
+		Bind:       ":8080",
+		BodyBuffer: 1 << 20, ProcessingTimeout: 100 * time.Millisecond,
 		AgentAddress: "unix:///run/pointsman/nginx.sock",
 		FeedAddress:  "tcp://127.0.0.1:9901",
 		Dir:          "/etc/pointsman",

@@ -304,7 +304,7 @@ func newRig(t *testing.T, bin proxies.Binary, form string) *rig {
 	o := templates.HAProxy{
 		Version: ver, Bind: strings.TrimPrefix(g.url, "http://"), SPOEConf: "./" + templates.SPOEFile,
 		AgentAddress: g.agent.addr, FeedAddress: l.Addr().String(), RuntimeAPI: "unix://" + g.api,
-		ProcessingTimeout: 300 * time.Millisecond,
+		Bufsize: 256 << 10, ProcessingTimeout: 300 * time.Millisecond,
 		Pools: []templates.Pool{
 			{Name: "llama", Models: []string{"llama-8b"}, HealthPath: "none", Replicas: []templates.Replica{
 				{Name: "r1", Address: g.r1.addr()}, {Name: "r2", Address: g.r2.addr()},

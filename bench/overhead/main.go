@@ -161,7 +161,8 @@ func (b *bench) addWay(name, socket, feed string, pool templates.Pool) {
 	files, err := templates.RenderHAProxy(templates.HAProxy{
 		Version: v, Bind: front, AgentAddress: "unix://" + socket, FeedAddress: feed,
 		SPOEConf: filepath.Join(dir, templates.SPOEFile), Pools: []templates.Pool{pool},
-		Bufsize: 256 << 10, // so that all of the largest body is sent to the agent
+		Bufsize:           256 << 10, // so that all of the largest body is sent to the agent
+		ProcessingTimeout: time.Second,
 	})
 	check(err)
 	for _, f := range files {

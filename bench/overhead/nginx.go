@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -48,6 +49,7 @@ func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
 	check(os.Mkdir(dir, 0o700))
 	files, err := templates.RenderNginx(templates.Nginx{
 		Bind: front, AgentAddress: "unix://" + socket, FeedAddress: feed, Folder: dir, Pools: []templates.Pool{pool},
+		BodyBuffer: 1 << 20, ProcessingTimeout: 100 * time.Millisecond,
 	})
 	check(err)
 	text := files[0].Text

@@ -12,7 +12,7 @@ const maxBody = 16 << 20
 
 type explainCmd struct {
 	Body   string   `arg:"" optional:"" default:"-" help:"File with the request's body; - is standard input."`
-	Admin  string   `default:"127.0.0.1:9909" help:"Admin address of the agent (${default})."`
+	Admin  string   `default:"${default_admin}" help:"Admin address of the agent (${default})."`
 	Path   string   `default:"/v1/chat/completions" help:"Path of the request (${default})."`
 	Header []string `short:"H" sep:"none" help:"Header of the request, as 'name: value'; may be repeated."`
 	JSON   bool     `help:"Print the answer as JSON."`

@@ -46,7 +46,7 @@ func main() {
 	var c cli
 	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
 		kong.Description("The route-decision agent for LLM serving behind HAProxy or nginx."),
-		kong.Vars{"default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"default_admin": config.DefaultAdmin, "default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err := ctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "pointsman:", err)
 		os.Exit(1)

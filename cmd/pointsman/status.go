@@ -10,7 +10,7 @@ import (
 )
 
 type statusCmd struct {
-	Admin string        `default:"127.0.0.1:9909" help:"Admin address of the agent (${default})."`
+	Admin string        `default:"${default_admin}" help:"Admin address of the agent (${default})."`
 	Every time.Duration `help:"Refresh the table this often, until interrupted; by default 1s on a terminal, else print once."`
 	Once  bool          `help:"Print once, on a terminal too."`
 	JSON  bool          `help:"Print the answer as JSON, once."`

@@ -3,10 +3,12 @@
 // hits of the KV cache, LoRA adapters.
 package metrics
 
+import "slices"
+
 // Kind is a family of engines with the same names for the same metrics.
 type Kind uint8
 
-// The kinds, in the order of config.Engines.
+// The kinds, in the order of KindNames.
 const (
 	Unknown Kind = iota
 	VLLM
@@ -17,6 +19,10 @@ const (
 )
 
 var kindNames = [...]string{"", "vllm", "sglang", "trtllm", "triton", "llamacpp"}
+
+// KindNames are the names of the kinds in the configuration, without that of
+// Unknown.
+func KindNames() []string { return slices.Clone(kindNames[1:]) }
 
 // String is the kind's name in the configuration; "" is Unknown.
 func (k Kind) String() string { return kindNames[k] }

@@ -13,7 +13,7 @@ var arrows = map[string][]string{
 	"prompt":    {},
 	"session":   {},
 	"templates": {},
-	"config":    {},
+	"config":    {"decider", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
 	"listen":    {},
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
