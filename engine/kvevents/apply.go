@@ -6,15 +6,15 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// on takes one event in.
-func (r *blockRank) on(e *blockEvent) {
-	m, t, a := r.of, &r.table, &r.accounts[r.into]
+// applyEvent applies one event to the target snapshot.
+func (r *rankIndex) applyEvent(e *event) {
+	x, t, a := r.index, &r.table, &r.snapshots[r.target]
 	if e.kind == eventCleared {
-		r.empty(r.into)
-		if r.into == present {
-			r.close()
+		r.clearSnapshot(r.target)
+		if r.target == live {
+			r.closeConfirmed()
 		}
-		a.exact = true
+		a.complete = true
 		return
 	}
 	if !e.onGPU() || e.group != 0 {
@@ -22,40 +22,41 @@ func (r *blockRank) on(e *blockEvent) {
 	}
 	if e.kind == eventRemoved {
 		for _, h := range e.hashes {
-			if s := t.find(h); s != nil && s.count[r.into] > 0 && t.set(s, r.into, s.count[r.into]-1) {
-				r.removed(s.key)
+			if s := t.find(h); s != nil && s.count[r.target] > 0 && t.setCount(s, r.target, s.count[r.target]-1) {
+				r.recordRemoved(s.key)
 			}
 		}
 		return
 	}
 	n := uint64(len(e.hashes))
-	if e.size != m.blockTokens || e.numbered && e.lora == nil || len(e.tokens) < len(e.hashes)*e.size {
-		m.view.Strange += n
+	if e.size != x.blockTokens || e.loraByID && e.lora == nil || len(e.tokens) < len(e.hashes)*e.size {
+		x.status.Strange += n
 		return
 	}
-	if e.hasParent && !a.exact && !e.window {
-		r.prove(e.parent)
+	if e.hasParent && !a.complete && !e.slidingWindow {
+		r.infer(e.parent)
 	}
 	for i, h := range e.hashes {
-		s := t.at(h)
-		if s.state&slotNamed == 0 {
-			r.name(s, e, i)
+		s := t.findOrAdd(h)
+		if s.state&slotIdentified == 0 {
+			r.identify(s, e, i)
 		}
-		if c := s.count[r.into]; c < math.MaxUint16 && t.set(s, r.into, c+1) {
-			r.stored(s.key)
+		if c := s.count[r.target]; c < math.MaxUint16 && t.setCount(s, r.target, c+1) {
+			r.recordStored(s.key)
 		}
 	}
 }
 
-// name notes what is in block i of an event.
-func (r *blockRank) name(s *tableSlot, e *blockEvent, i int) {
+// identify records the content of block i of an event, and its key if the block
+// before it has one.
+func (r *rankIndex) identify(s *slot, e *event, i int) {
 	var single, rest []byte
 	if i < len(e.extra) {
-		single, rest = otherKeys(e.extra[i], e.lora)
+		single, rest = splitExtraKeys(e.extra[i], e.lora)
 	}
 	first := i == 0 && !e.hasParent
 	if first && single != nil {
-		rest = nil // the salt, which the seed has
+		rest = nil // the salt, which is part of the seed
 	}
 	content := kvcache.Content(e.tokens[i*e.size : (i+1)*e.size])
 	if rest != nil {
@@ -63,33 +64,34 @@ func (r *blockRank) name(s *tableSlot, e *blockEvent, i int) {
 	}
 	switch {
 	case first:
-		s.key = kvcache.Key(r.of.pool.PromptSeed(e.lora, single), content)
-		s.state |= slotNamed | slotFirst | slotPlaced
+		s.key = kvcache.Key(r.index.pool.PromptSeed(e.lora, single), content)
+		s.state |= slotIdentified | slotFirst | slotKeyed
 	case i == 0:
-		r.table.name(s, e.parent, content)
+		r.table.setContent(s, e.parent, content)
 	default:
-		r.table.name(s, e.hashes[i-1], content)
+		r.table.setContent(s, e.hashes[i-1], content)
 	}
-	if s.state&slotPlaced != 0 {
-		if s.count[present] > 0 {
-			r.stored(s.key)
+	if s.state&slotKeyed != 0 {
+		if s.count[live] > 0 {
+			r.recordStored(s.key)
 		}
-		r.table.adopt(s, r.stored)
+		r.table.keyChildren(s, r.recordStored)
 	}
 }
 
-// prove notes that a block is there, and all before it: one was stored after
-// it, and an engine holds all of a prompt while it computes the rest.
-func (r *blockRank) prove(h uint64) {
+// infer adds a block and all blocks before it to the target snapshot. The engine
+// has stored a block after it, and it holds all of a prompt while it computes the
+// rest.
+func (r *rankIndex) infer(h uint64) {
 	for {
-		s := r.table.at(h)
-		if s.count[r.into] > 0 {
+		s := r.table.findOrAdd(h)
+		if s.count[r.target] > 0 {
 			return
 		}
-		if r.table.set(s, r.into, 1) {
-			r.stored(s.key)
+		if r.table.setCount(s, r.target, 1) {
+			r.recordStored(s.key)
 		}
-		if s.state&(slotNamed|slotFirst) != slotNamed {
+		if s.state&(slotIdentified|slotFirst) != slotIdentified {
 			return
 		}
 		h = s.parent

@@ -7,35 +7,35 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// blockEvent is one event of an engine's KV cache.
-type blockEvent struct {
+// event is one event of an engine's KV cache.
+type event struct {
 	kind eventKind
-	// hashes are the engine's own names of the blocks; byte strings are hashed
-	// to numbers.
-	hashes    []uint64
-	parent    uint64
-	hasParent bool
-	tokens    []uint32
-	size      int      // tokens in a block
-	lora      []byte   // name of the adapter; nil = none
-	medium    []byte   // nil = not told, which is the GPU
-	group     int      // of layers with a cache of their own; 0 = the first or only one
-	extra     [][]byte // for each block what tells it apart besides, as it is encoded; may be shorter
-	numbered  bool     // lora is the adapter's number, which stands for no name
-	window    bool     // layers that look back no further than a window: what is before it goes
+	// hashes are the engine's own hashes of the blocks. Byte strings are hashed to
+	// numbers.
+	hashes        []uint64
+	parent        uint64
+	hasParent     bool
+	tokens        []uint32
+	size          int      // tokens in a block
+	lora          []byte   // name of the adapter; nil = none
+	medium        []byte   // nil = the GPU
+	group         int      // of layers that share a cache; 0 = the first or only group
+	extra         [][]byte // extra keys by block, encoded; may be shorter than hashes
+	loraByID      bool     // the adapter is known by number only
+	slidingWindow bool     // the layers drop blocks that leave a window
 }
 
 type eventKind uint8
 
 const (
-	eventOther eventKind = iota // of a newer version
+	eventOther eventKind = iota // of a newer version; skipped
 	eventStored
 	eventRemoved
 	eventCleared
 )
 
-// onGPU reports whether the event is of the memory that prompts are computed in.
-func (e *blockEvent) onGPU() bool {
+// onGPU reports whether the event is about GPU memory, where prompts are computed.
+func (e *event) onGPU() bool {
 	return len(e.medium) == 0 || string(e.medium) == "GPU" || string(e.medium) == "gpu"
 }
 
@@ -45,24 +45,24 @@ const (
 	maxEventTokens = 16 << 20
 )
 
-var errEvents = errors.New("KV-cache events that are not understood")
+var errFormat = errors.New("malformed KV-cache events")
 
-// The fields of events in the order of the arrays, and by their names in maps.
+// The fields of events: their order in arrays, their names in maps.
 var (
 	storedFields  = [...]string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"}
 	removedFields = [...]string{"block_hashes", "medium", "group_idx"}
 )
 
-// readBatch calls f with each event of a batch. The event is valid during the
-// call alone. What follows the known fields is passed over. The events before
-// an error are told.
-func readBatch(payload []byte, e *blockEvent, f func(*blockEvent)) error {
+// readBatch decodes a batch into e, event by event, and calls f after each. e is
+// valid during the call only. Unknown fields are skipped. f is called for the
+// events before an error.
+func readBatch(payload []byte, e *event, f func(*event)) error {
 	b := payload
 	switch msgp.NextType(b) {
 	case msgp.ArrayType: // ts, events, data_parallel_rank
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		if err != nil || n < 2 {
-			return errEvents
+			return errFormat
 		}
 		if b, err = msgp.Skip(b); err != nil {
 			return err
@@ -72,7 +72,7 @@ func readBatch(payload []byte, e *blockEvent, f func(*blockEvent)) error {
 		n, b, err := msgp.ReadMapHeaderBytes(b)
 		for ; err == nil && n > 0; n-- {
 			var key []byte
-			if key, b, err = text(b); err != nil {
+			if key, b, err = readText(b); err != nil {
 				break
 			}
 			if string(key) == "events" {
@@ -84,10 +84,10 @@ func readBatch(payload []byte, e *blockEvent, f func(*blockEvent)) error {
 			return err
 		}
 	}
-	return errEvents
+	return errFormat
 }
 
-func readEvents(b []byte, e *blockEvent, f func(*blockEvent)) error {
+func readEvents(b []byte, e *event, f func(*event)) error {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
 		return err
@@ -103,18 +103,18 @@ func readEvents(b []byte, e *blockEvent, f func(*blockEvent)) error {
 	return nil
 }
 
-// read reads one event: an array that begins with its kind, or a map in which
-// "type" says it.
-func (e *blockEvent) read(b []byte) ([]byte, error) {
-	*e = blockEvent{hashes: e.hashes[:0], tokens: e.tokens[:0], extra: e.extra[:0]}
+// read reads one event: an array that begins with its kind, or a map with the kind
+// under "type".
+func (e *event) read(b []byte) ([]byte, error) {
+	*e = event{hashes: e.hashes[:0], tokens: e.tokens[:0], extra: e.extra[:0]}
 	if msgp.NextType(b) == msgp.MapType {
 		return e.readMap(b)
 	}
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil || n == 0 {
-		return b, errEvents
+		return b, errFormat
 	}
-	kind, b, err := text(b)
+	kind, b, err := readText(b)
 	if err != nil {
 		return b, err
 	}
@@ -134,16 +134,16 @@ func (e *blockEvent) read(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-func (e *blockEvent) readMap(b []byte) ([]byte, error) {
+func (e *event) readMap(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for ; err == nil && n > 0; n-- {
 		var key []byte
-		if key, b, err = text(b); err != nil {
+		if key, b, err = readText(b); err != nil {
 			break
 		}
 		if string(key) == "type" {
 			var kind []byte
-			kind, b, err = text(b)
+			kind, b, err = readText(b)
 			e.kind = kindOfEvent(kind)
 			continue
 		}
@@ -164,9 +164,9 @@ func kindOfEvent(name []byte) eventKind {
 	return eventOther
 }
 
-// field reads the value of the field of that name; it passes over those of
-// other names and those that are nil.
-func (e *blockEvent) field(name string, b []byte) (_ []byte, err error) {
+// field reads the value of the field of that name. It skips unknown fields and nil
+// values.
+func (e *event) field(name string, b []byte) (_ []byte, err error) {
 	if msgp.NextType(b) == msgp.NilType {
 		return msgp.ReadNilBytes(b)
 	}
@@ -174,24 +174,24 @@ func (e *blockEvent) field(name string, b []byte) (_ []byte, err error) {
 	case "block_hashes":
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		if err != nil || n > maxEventBlocks {
-			return b, errEvents
+			return b, errFormat
 		}
 		for ; n > 0; n-- {
 			var h uint64
-			if h, b, err = blockHash(b); err != nil {
+			if h, b, err = readHash(b); err != nil {
 				return b, err
 			}
 			e.hashes = append(e.hashes, h)
 		}
 		return b, nil
 	case "parent_block_hash":
-		e.parent, b, err = blockHash(b)
+		e.parent, b, err = readHash(b)
 		e.hasParent = err == nil
 		return b, err
 	case "token_ids":
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		if err != nil || n > maxEventTokens {
-			return b, errEvents
+			return b, errFormat
 		}
 		for ; n > 0; n-- {
 			var t uint32
@@ -208,19 +208,19 @@ func (e *blockEvent) field(name string, b []byte) (_ []byte, err error) {
 		e.group, b, err = msgp.ReadIntBytes(b)
 		return b, err
 	case "lora_id":
-		e.numbered = true
+		e.loraByID = true
 	case "kv_cache_spec_sliding_window":
-		e.window = true
+		e.slidingWindow = true
 	case "lora_name":
-		e.lora, b, err = text(b)
+		e.lora, b, err = readText(b)
 		return b, err
 	case "medium":
-		e.medium, b, err = text(b)
+		e.medium, b, err = readText(b)
 		return b, err
 	case "extra_keys":
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		if err != nil || n > maxEventBlocks {
-			return b, errEvents
+			return b, errFormat
 		}
 		for ; n > 0; n-- {
 			rest, err := msgp.Skip(b)
@@ -235,8 +235,8 @@ func (e *blockEvent) field(name string, b []byte) (_ []byte, err error) {
 	return msgp.Skip(b)
 }
 
-// blockHash reads an engine's name of a block: a number, or bytes.
-func blockHash(b []byte) (uint64, []byte, error) {
+// readHash reads an engine's hash of a block: a number or bytes.
+func readHash(b []byte) (uint64, []byte, error) {
 	switch msgp.NextType(b) {
 	case msgp.IntType:
 		i, b, err := msgp.ReadInt64Bytes(b)
@@ -244,22 +244,22 @@ func blockHash(b []byte) (uint64, []byte, error) {
 	case msgp.UintType:
 		return msgp.ReadUint64Bytes(b)
 	}
-	s, b, err := text(b)
+	s, b, err := readText(b)
 	return xxhash.Sum64(s), b, err
 }
 
-// text reads a string, or bytes, as a part of b.
-func text(b []byte) (s, rest []byte, err error) {
+// readText reads a string or bytes. The result is part of b.
+func readText(b []byte) (s, rest []byte, err error) {
 	if msgp.NextType(b) == msgp.BinType {
 		return msgp.ReadBytesZC(b)
 	}
 	return msgp.ReadStringZC(b)
 }
 
-// otherKeys takes a block's extra keys apart: without the adapter's name, which
-// has a field of its own, is a single string left, or something else? rest is
-// nil where nothing is left.
-func otherKeys(extra, lora []byte) (single, rest []byte) {
+// splitExtraKeys takes apart a block's extra keys other than the adapter's name,
+// which has a field of its own. If one string is left, it is single. rest is all of
+// the encoded keys, or nil if none is left.
+func splitExtraKeys(extra, lora []byte) (single, rest []byte) {
 	if len(extra) == 0 || msgp.NextType(extra) != msgp.ArrayType {
 		return nil, nil
 	}
@@ -274,7 +274,7 @@ func otherKeys(extra, lora []byte) (single, rest []byte) {
 		b = after
 		var s []byte
 		if t := msgp.NextType(key); t == msgp.StrType || t == msgp.BinType {
-			s, _, _ = text(key)
+			s, _, _ = readText(key)
 			if len(lora) > 0 && string(s) == string(lora) {
 				continue
 			}

@@ -8,29 +8,29 @@ import (
 	"pointsman/engine/zmtp"
 )
 
-// maxPublishers bounds the connections to one address that engines publish to.
+// maxPublishers bounds the connections of engines to one address.
 var maxPublishers = 1024 // a variable for tests
 
-// Listener takes in the events of engines that connect by themselves. Its fields
-// are set before Run.
+// Listener follows the events of engines that connect to us. Its fields are set
+// before Run.
 type Listener struct {
 	Address string // host:port
-	// Find returns the index of the engine that publishes under a topic, and where
-	// its replay socket is ("" = nowhere), or nil for an engine that is unknown.
+	// Find returns the index of the engine that publishes under a topic and the
+	// address of its replay socket ("" = none), or nil for an unknown engine.
 	Find func(topic string) (x *Index, replay string)
-	// Log logs what goes wrong.
+	// Log logs a warning.
 	Log func(msg string, args ...any)
 }
 
-// Run listens until ctx ends, and returns when all connections are closed. While
-// the address is not to be had it tries again.
+// Run listens until ctx ends, and returns when all connections are closed. It
+// retries while it cannot listen on the address.
 func (l *Listener) Run(ctx context.Context) {
 	server := &zmtp.Server{Kind: "SUB", Timeout: dialTimeout, MaxConns: maxPublishers, Handle: func(c *zmtp.Conn) { l.welcome(ctx, c) }}
 	defer server.Close()
 	for ctx.Err() == nil {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", l.Address)
 		if err != nil {
-			l.Log("engines cannot connect to publish their KV-cache events", "error", err)
+			l.Log("cannot listen for KV-cache events", "address", l.Address, "error", err)
 			wait(ctx, lastBackOff)
 			continue
 		}
@@ -46,23 +46,23 @@ func (l *Listener) welcome(ctx context.Context, peer *zmtp.Conn) {
 	if peer.Subscribe() != nil {
 		return
 	}
-	frames, err := peer.Receive() // it may be long until there is something to tell
+	frames, err := peer.Receive() // the first batch may take long
 	if err != nil || len(frames) != 3 {
 		return
 	}
 	x, replay := l.Find(string(frames[0]))
 	if x == nil {
-		l.Log("KV-cache events of an engine that is none of the pool's", "topic", string(frames[0][:min(len(frames[0]), 200)]))
+		l.Log("KV-cache events of an unknown engine", "topic", string(frames[0][:min(len(frames[0]), 200)]))
 		return
 	}
-	follow := &blockFollower{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log(msg, "replica", x.replica, "error", err) }}
-	follow.ask = follow.askReplay
-	defer x.end()
-	defer x.forget(follow.rank)
-	_ = follow.take(ctx, peer, frames)
+	follow := &subscriber{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log(msg, "replica", x.replica, "error", err) }}
+	follow.replayer = follow.replayOnce
+	defer x.stopFollowing()
+	defer x.removeRank(follow.rank)
+	_ = follow.receive(ctx, peer, frames)
 }
 
-// wait waits, but not beyond ctx.
+// wait waits for d or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -184,9 +184,9 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	until(t, "the engine to be followed", func() bool { return image.Status().Online == 1 })
-	keys := func(r *blockRank) map[uint64]bool {
-		r.of.mu.Lock()
-		defer r.of.mu.Unlock()
+	keys := func(r *rankIndex) map[uint64]bool {
+		r.index.mu.Lock()
+		defer r.index.mu.Unlock()
 		out := map[uint64]bool{}
 		r.table.keys(func(key uint64) { out[key] = true })
 		return out
@@ -195,12 +195,12 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 	there := func() map[uint64]bool { // by all that the engine has published
 		r := NewIndex(pool, "r0", 16).newRank()
 		for i, p := range engine.Batches() {
-			if err := r.take(uint64(i), p); err != nil {
+			if err := r.applyLive(uint64(i), p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := engine.Stats().StoredBlocks; r.table.known != n {
-			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.known, n)
+		if n := engine.Stats().StoredBlocks; r.table.liveBlocks != n {
+			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.liveBlocks, n)
 		}
 		return keys(r)
 	}
@@ -284,7 +284,7 @@ func TestTokensAreThoseOfTheEvents(t *testing.T) {
 		rank := m.newRank()
 		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
 		for i, p := range engine.Batches() {
-			if err := rank.take(uint64(i), p); err != nil {
+			if err := rank.applyLive(uint64(i), p); err != nil {
 				t.Fatal(err)
 			}
 		}

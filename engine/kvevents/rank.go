@@ -8,118 +8,122 @@ import (
 	"pointsman/decider"
 )
 
-// blockRank is one KV cache of a replica, as its events tell. While batches are
-// missing it keeps two accounts: what is there as far as the batches after the
-// last gap prove it, and a book of what was there before the first gap. The
-// batches since are kept until a replay has given those between them, and the
-// book catches up.
-type blockRank struct {
-	of       *Index
-	table    blockTable
-	event    blockEvent
-	accounts [2]account
-	into     int // the account that a batch is being taken into
+// rankIndex is the KV cache of one rank, as its events describe it. While no batch
+// is missing it has one snapshot, the live one. When batches are lost it splits:
+// the live snapshot restarts empty and holds what later batches prove; the
+// confirmed snapshot holds what was cached before the gap. Batches that arrive
+// meanwhile are buffered until a replay delivers the missing ones. The confirmed
+// snapshot then applies both, catches up with the live one and replaces it.
+//
+// It lives under the lock of its Index. The methods that take the lock say so;
+// the others expect the caller to hold it.
+type rankIndex struct {
+	index     *Index
+	table     table
+	event     event
+	snapshots [2]snapshot
+	target    int // the snapshot that a batch is being applied to
 
-	behind bool // batches are missing that may still be had: there is a book
-	kept   map[uint64][]byte
-	bytes  int // of those kept
-	// adrift tells that the connection has been broken and no batch has come
-	// since. Those before broken may be of an engine that is gone; 0 = it is
-	// known that they are not.
-	adrift bool
-	broken uint64
+	confirming    bool              // there is a confirmed snapshot: a replay may deliver what is missing
+	buffered      map[uint64][]byte // batches that the confirmed snapshot still lacks, by number
+	bufferedBytes int
+	// disconnected means that the connection broke and no batch has arrived since.
+	// The batches numbered below suspectBefore may be of an earlier run of the
+	// engine; 0 = they are known to be of this run.
+	disconnected  bool
+	suspectBefore uint64
 }
 
-// account says how far an account of the blocks goes.
-type account struct {
-	next  uint64 // the number of the next batch
-	sum   uint64 // a hash of the last one
-	anew  bool   // there is no last one
-	exact bool   // no batch is missing since the cache was empty
+// snapshot is the position of a snapshot in the sequence of batches. The blocks
+// themselves are counted in the table.
+type snapshot struct {
+	next     uint64 // number of the next batch
+	sum      uint64 // hash of the last batch
+	fresh    bool   // no batch has been applied: sum is not set
+	complete bool   // no batch has been missing since the cache was empty
 }
 
-// maxKept bounds the batches kept by a rank, in bytes, of which each costs
-// keptCost besides its own.
+// maxBuffered bounds the buffered batches of a rank, in bytes. Each counts
+// bufferedCost more than its length.
 const (
-	maxKept  = 8 << 20
-	keptCost = 64
+	maxBuffered  = 8 << 20
+	bufferedCost = 64
 )
 
-// mostBlocks bounds the blocks of a rank, far beyond what a cache has: some
-// 300 MB. An engine that tells of more forgets to tell what is gone.
-var mostBlocks = 8 << 20 // a variable for tests
+// maxBlocks bounds the blocks of a rank, far above the size of any cache: about
+// 300 MB. An engine beyond it does not report the blocks that it removes.
+var maxBlocks = 8 << 20 // a variable for tests
 
-var errBlocks = errors.New("more blocks than any cache has")
+var errTooMany = errors.New("more blocks than any cache holds")
 
-// errRestarted tells that the engine numbers its batches anew.
-var errRestarted = errors.New("the engine has started anew")
+// errRestarted means that the engine numbers its batches from 0 again.
+var errRestarted = errors.New("the engine has restarted")
 
-// stored notes that the rank has a block that it was not known to have.
-func (r *blockRank) stored(key uint64) {
-	m := r.of
-	if m.count != nil {
-		if m.count[key]++; m.count[key] > 1 {
+// recordStored gathers the change that the rank holds a block.
+func (r *rankIndex) recordStored(key uint64) {
+	x := r.index
+	if x.holders != nil {
+		if x.holders[key]++; x.holders[key] > 1 {
 			return
 		}
 	}
-	m.changes = append(m.changes, decider.BlockChange{Key: key, Stored: true})
+	x.changes = append(x.changes, decider.BlockChange{Key: key, Stored: true})
 }
 
-// removed notes that the rank is not known to have a block any more.
-func (r *blockRank) removed(key uint64) {
-	m := r.of
-	if m.count != nil {
-		if m.count[key]--; m.count[key] > 0 {
+// recordRemoved gathers the change that the rank no longer holds a block.
+func (r *rankIndex) recordRemoved(key uint64) {
+	x := r.index
+	if x.holders != nil {
+		if x.holders[key]--; x.holders[key] > 0 {
 			return
 		}
-		delete(m.count, key)
+		delete(x.holders, key)
 	}
-	m.changes = append(m.changes, decider.BlockChange{Key: key})
+	x.changes = append(x.changes, decider.BlockChange{Key: key})
 }
 
-// heard reports whether anything is known of the engine's batches.
-func (r *blockRank) heard() bool { return r.behind || r.accounts[present].next > 0 }
+// hasBatches reports whether any batch has arrived.
+func (r *rankIndex) hasBatches() bool { return r.confirming || r.snapshots[live].next > 0 }
 
-// take takes in the next batch.
-func (r *blockRank) take(number uint64, payload []byte) error {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err := r.enter(present, number, payload)
+// applyLive applies the next batch to the live snapshot. It takes the lock.
+func (r *rankIndex) applyLive(number uint64, payload []byte) error {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	err := r.apply(live, number, payload)
 	switch {
 	case err != nil:
-		r.close() // a replay tells no more
-	case r.behind:
-		r.keep(number, payload)
-		r.advance()
+		r.closeConfirmed() // a replay would fail on the same batch
+	case r.confirming:
+		r.buffer(number, payload)
+		r.advanceConfirmed()
 	}
-	m.tell()
+	x.flush()
 	return err
 }
 
-// enter enters a batch in an account. The caller holds the lock, as it does of
-// all that follow where nothing else is said.
-func (r *blockRank) enter(account int, number uint64, payload []byte) error {
-	r.into = account
-	err := readBatch(payload, &r.event, r.on)
+// apply applies a batch to a snapshot. A batch that cannot be read empties it.
+func (r *rankIndex) apply(which int, number uint64, payload []byte) error {
+	r.target = which
+	err := readBatch(payload, &r.event, r.applyEvent)
 	switch {
-	case r.table.used-r.table.idle > mostBlocks:
-		r.close()
-		r.doubt(present)
-		r.table, err = blockTable{}, errBlocks
+	case r.table.used-r.table.idle > maxBlocks:
+		r.closeConfirmed()
+		r.invalidate(live)
+		r.table, err = table{}, errTooMany
 	case err != nil:
-		r.doubt(account)
+		r.invalidate(which)
 	}
-	r.table.tidy(!r.accounts[present].exact)
-	r.of.view.Batches++
-	a := &r.accounts[account]
-	a.next, a.sum, a.anew = number+1, xxhash.Sum64(payload), false
+	r.table.evictIdle(!r.snapshots[live].complete)
+	r.index.status.Batches++
+	a := &r.snapshots[which]
+	a.next, a.sum, a.fresh = number+1, xxhash.Sum64(payload), false
 	return err
 }
 
-// void begins from nothing.
-func (r *blockRank) void() {
-	r.close()
-	r.empty(present)
-	r.accounts[present] = account{exact: true}
+// reset starts over with an empty cache.
+func (r *rankIndex) reset() {
+	r.closeConfirmed()
+	r.clearSnapshot(live)
+	r.snapshots[live] = snapshot{complete: true}
 }

@@ -6,260 +6,264 @@ import (
 	"slices"
 )
 
-// keep keeps a batch until the book has caught up with it.
-func (r *blockRank) keep(number uint64, payload []byte) {
-	if r.kept == nil {
-		r.kept = map[uint64][]byte{}
+// buffer keeps a batch until the confirmed snapshot has caught up with it.
+func (r *rankIndex) buffer(number uint64, payload []byte) {
+	if r.buffered == nil {
+		r.buffered = map[uint64][]byte{}
 	}
-	r.kept[number] = slices.Clone(payload)
-	if r.bytes += len(payload) + keptCost; r.bytes <= maxKept {
+	r.buffered[number] = slices.Clone(payload)
+	if r.bufferedBytes += len(payload) + bufferedCost; r.bufferedBytes <= maxBuffered {
 		return
 	}
-	if r.adrift {
-		r.renew()
+	if r.disconnected {
+		r.resetConfirmed()
 	} else {
-		r.close()
+		r.closeConfirmed()
 	}
 }
 
-// drop drops the batches kept before a number.
-func (r *blockRank) drop(before uint64) {
-	for n, payload := range r.kept {
+// dropBuffered drops the buffered batches numbered below before.
+func (r *rankIndex) dropBuffered(before uint64) {
+	for n, payload := range r.buffered {
 		if n < before {
-			r.bytes -= len(payload) + keptCost
-			delete(r.kept, n)
+			r.bufferedBytes -= len(payload) + bufferedCost
+			delete(r.buffered, n)
 		}
 	}
 }
 
-// advance enters in the book what is kept, as far as nothing is missing and all
-// of it is of one engine.
-func (r *blockRank) advance() {
-	b := &r.accounts[book]
-	for r.behind && r.broken == 0 {
-		payload, ok := r.kept[b.next]
+// advanceConfirmed applies buffered batches to the confirmed snapshot, up to the
+// first that is missing, once all of them are known to be of this run. When it has
+// caught up, the confirmed snapshot replaces the live one.
+func (r *rankIndex) advanceConfirmed() {
+	b := &r.snapshots[confirmed]
+	for r.confirming && r.suspectBefore == 0 {
+		payload, ok := r.buffered[b.next]
 		if !ok {
 			break
 		}
-		r.bytes -= len(payload) + keptCost
-		delete(r.kept, b.next)
-		_ = r.enter(book, b.next, payload)
+		r.bufferedBytes -= len(payload) + bufferedCost
+		delete(r.buffered, b.next)
+		_ = r.apply(confirmed, b.next, payload)
 	}
-	if r.behind && !r.adrift && b.next == r.accounts[present].next && r.broken == 0 {
-		r.settle()
+	if r.confirming && !r.disconnected && b.next == r.snapshots[live].next && r.suspectBefore == 0 {
+		r.adoptConfirmed()
 	}
 }
 
-// replayed takes in a batch of a replay, while there is a book; first is the
-// number of the first batch that the replay has told.
-func (r *blockRank) replayed(number uint64, payload []byte, first uint64) error {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	had := r.kept[number]
+// applyReplayed takes in a batch of a replay while there is a confirmed snapshot;
+// first is the number of the replay's first batch. It takes the lock.
+func (r *rankIndex) applyReplayed(number uint64, payload []byte, first uint64) error {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	had := r.buffered[number]
 	if had != nil {
 		if !bytes.Equal(had, payload) {
 			return errRestarted
 		}
-		r.confirm(number)
+		r.trustAfter(number)
 	}
 	if number == first {
-		r.skip(number)
+		r.skipTo(number)
 	}
-	if r.broken > 0 && number >= r.broken {
-		// Nothing from before the connection was broken has come again.
+	if r.suspectBefore > 0 && number >= r.suspectBefore {
+		// The replay confirms no batch from before the connection broke.
 		if first > 0 {
-			r.forsake(first)
+			r.restartConfirmed(first)
 		}
-		r.broken = 0
+		r.suspectBefore = 0
 	}
 	var err error
 	switch {
-	case !r.behind: // nothing before is of use
-		err = r.enter(present, number, payload)
+	case !r.confirming: // the confirmed snapshot was given up
+		err = r.apply(live, number, payload)
 	case had == nil:
-		r.keep(number, payload)
+		r.buffer(number, payload)
 	}
-	r.advance()
-	m.tell()
+	r.advanceConfirmed()
+	x.flush()
 	return err
 }
 
-// confirm notes that the batch of that number is of the engine that runs.
-func (r *blockRank) confirm(number uint64) {
-	if number < r.broken {
-		r.broken = 0
+// trustAfter notes that the batch of that number is of this run of the engine, and
+// so are all buffered ones.
+func (r *rankIndex) trustAfter(number uint64) {
+	if number < r.suspectBefore {
+		r.suspectBefore = 0
 	}
 }
 
-// skip notes that the engine has no batch before number any more.
-func (r *blockRank) skip(number uint64) {
-	from := number // after the last one that is missing for good
-	for ; from > r.accounts[book].next && r.kept[from-1] != nil; from-- {
-		if from == r.broken {
+// skipTo notes that the engine no longer keeps the batches below number.
+func (r *rankIndex) skipTo(number uint64) {
+	from := number // the batch after the last one that is missing for good
+	for ; from > r.snapshots[confirmed].next && r.buffered[from-1] != nil; from-- {
+		if from == r.suspectBefore {
 			break
 		}
 	}
 	switch {
-	case from == r.accounts[book].next && from != r.broken:
-	case !r.adrift && from > r.accounts[present].next:
-		r.close()
-		r.doubt(present)
-		r.accounts[present].next = from
+	case from == r.snapshots[confirmed].next && from != r.suspectBefore:
+	case !r.disconnected && from > r.snapshots[live].next:
+		r.closeConfirmed()
+		r.invalidate(live)
+		r.snapshots[live].next = from
 	default:
-		r.forsake(from)
+		r.restartConfirmed(from)
 	}
 }
 
-// forsake begins the book anew with the batch of that number: one before it is
-// missing for good.
-func (r *blockRank) forsake(number uint64) {
-	r.doubt(book)
-	r.accounts[book].next, r.accounts[book].anew = number, true
-	r.drop(number)
-	if r.broken <= number {
-		r.broken = 0
+// restartConfirmed empties the confirmed snapshot and restarts it at the batch of
+// that number: one before it is missing for good.
+func (r *rankIndex) restartConfirmed(number uint64) {
+	r.invalidate(confirmed)
+	r.snapshots[confirmed].next, r.snapshots[confirmed].fresh = number, true
+	r.dropBuffered(number)
+	if r.suspectBefore <= number {
+		r.suspectBefore = 0
 	}
 }
 
-// lose notes that the batches before number are not to be had now: nothing is
-// sure that they may have undone. later tells that they may be had later.
-func (r *blockRank) lose(number uint64, later bool) {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if later {
-		r.open()
+// lostBefore notes that batches below number are missing. The live snapshot
+// restarts empty at number, as they may have removed any block. replayable means
+// that a replay may deliver them later. It takes the lock.
+func (r *rankIndex) lostBefore(number uint64, replayable bool) {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if replayable {
+		r.openConfirmed()
 	}
-	r.doubt(present)
-	r.accounts[present].next = number
-	m.tell()
+	r.invalidate(live)
+	r.snapshots[live].next = number
+	x.flush()
 }
 
-// drift notes that the connection has been broken, and nothing tells yet what
-// was missed or whether the engine has started anew.
-func (r *blockRank) drift() {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.adrift {
+// disconnect notes that the connection broke: what was missed, and whether the
+// engine restarted, is not known yet. It takes the lock.
+func (r *rankIndex) disconnect() {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r.disconnected {
 		return
 	}
-	if r.behind && r.broken > 0 {
-		r.renew() // too much to keep apart
+	if r.confirming && r.suspectBefore > 0 {
+		r.resetConfirmed() // a second doubt about the run is not tracked
 	}
-	r.open()
-	r.doubt(present)
-	r.adrift, r.broken = true, r.accounts[present].next
-	m.tell()
+	r.openConfirmed()
+	r.invalidate(live)
+	r.disconnected, r.suspectBefore = true, r.snapshots[live].next
+	x.flush()
 }
 
-// land ends drift: number is that of the next batch.
-func (r *blockRank) land(number uint64) {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	if number < r.broken {
-		r.renew()
+// resync ends the disconnected state: number is that of the batch that has just
+// arrived. It takes the lock.
+func (r *rankIndex) resync(number uint64) {
+	r.index.mu.Lock()
+	defer r.index.mu.Unlock()
+	if number < r.suspectBefore {
+		r.resetConfirmed()
 	}
-	r.adrift = false
-	r.accounts[present].next = number
-	r.advance() // number may be the first
+	r.disconnected = false
+	r.snapshots[live].next = number
+	r.advanceConfirmed() // number may be the batch that was expected
 }
 
-// open opens a book, unless there is one.
-func (r *blockRank) open() {
-	if r.behind {
+// openConfirmed copies the live snapshot to the confirmed one, unless there is one.
+func (r *rankIndex) openConfirmed() {
+	if r.confirming {
 		return
 	}
-	r.behind = true
-	r.accounts[book] = r.accounts[present]
-	r.table.each(func(s *tableSlot) { r.table.set(s, book, s.count[present]) })
+	r.confirming = true
+	r.snapshots[confirmed] = r.snapshots[live]
+	r.table.each(func(s *slot) { r.table.setCount(s, confirmed, s.count[live]) })
 }
 
-// settle closes the book, which tells more of what there is.
-func (r *blockRank) settle() {
-	r.accounts[present] = r.accounts[book]
-	r.table.each(func(s *tableSlot) {
-		if r.table.set(s, present, s.count[book]) {
-			if s.count[present] > 0 {
-				r.stored(s.key)
+// adoptConfirmed replaces the live snapshot by the confirmed one, which knows more.
+func (r *rankIndex) adoptConfirmed() {
+	r.snapshots[live] = r.snapshots[confirmed]
+	r.table.each(func(s *slot) {
+		if r.table.setCount(s, live, s.count[confirmed]) {
+			if s.count[live] > 0 {
+				r.recordStored(s.key)
 			} else {
-				r.removed(s.key)
+				r.recordRemoved(s.key)
 			}
 		}
 	})
-	r.close()
+	r.closeConfirmed()
 }
 
-// close closes the book, which is of no use any more.
-func (r *blockRank) close() {
-	if r.behind {
-		r.empty(book)
+// closeConfirmed drops the confirmed snapshot and the buffered batches.
+func (r *rankIndex) closeConfirmed() {
+	if r.confirming {
+		r.clearSnapshot(confirmed)
 	}
-	r.behind, r.adrift, r.broken = false, false, 0
-	r.kept, r.bytes = nil, 0
+	r.confirming, r.disconnected, r.suspectBefore = false, false, 0
+	r.buffered, r.bufferedBytes = nil, 0
 }
 
-// doubt empties an account of which nothing is sure any more. What is not in
-// the other one either is remembered by its name alone.
-func (r *blockRank) doubt(account int) {
-	if account == present {
-		r.of.view.Rebuilt++
+// invalidate empties a snapshot whose blocks may be gone. The table still
+// remembers blocks that are in no snapshot, up to a bound.
+func (r *rankIndex) invalidate(which int) {
+	if which == live {
+		r.index.status.Rebuilt++
 	}
-	r.empty(account)
-	r.accounts[account].exact = false
+	r.clearSnapshot(which)
+	r.snapshots[which].complete = false
 }
 
-// empty takes all out of an account.
-func (r *blockRank) empty(account int) {
-	r.table.each(func(s *tableSlot) {
-		if r.table.set(s, account, 0) {
-			r.removed(s.key)
+// clearSnapshot removes all blocks from a snapshot.
+func (r *rankIndex) clearSnapshot(which int) {
+	r.table.each(func(s *slot) {
+		if r.table.setCount(s, which, 0) {
+			r.recordRemoved(s.key)
 		}
 	})
 }
 
-// restarted notes that the engine has started anew since the last batch before
-// which none is missing.
-func (r *blockRank) restarted() {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.behind {
-		r.renew()
+// engineRestarted notes that the engine has restarted since the last batch that
+// follows all others without a gap. It takes the lock.
+func (r *rankIndex) engineRestarted() {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r.confirming {
+		r.resetConfirmed()
 		return
 	}
-	m.view.Rebuilt++
-	r.void()
-	m.tell()
+	x.status.Rebuilt++
+	r.reset()
+	x.flush()
 }
 
-// renew begins the book with the first batch of an engine whose cache is empty.
-func (r *blockRank) renew() {
-	r.empty(book)
-	r.accounts[book] = account{exact: true}
-	if r.adrift || r.broken == 0 {
-		r.broken = math.MaxUint64
+// resetConfirmed restarts the confirmed snapshot at batch 0 with an empty cache.
+func (r *rankIndex) resetConfirmed() {
+	r.clearSnapshot(confirmed)
+	r.snapshots[confirmed] = snapshot{complete: true}
+	if r.disconnected || r.suspectBefore == 0 {
+		r.suspectBefore = math.MaxUint64
 	}
-	r.drop(r.broken)
-	r.broken = 0
+	r.dropBuffered(r.suspectBefore)
+	r.suspectBefore = 0
 }
 
-// caughtUp notes that a replay has told all there is.
-func (r *blockRank) caughtUp() {
-	m := r.of
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.adrift && r.broken == 0 {
-		r.settle()
-		m.tell()
+// replayDone notes that a replay has delivered all batches. It takes the lock.
+func (r *rankIndex) replayDone() {
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r.disconnected && r.suspectBefore == 0 {
+		r.adoptConfirmed()
+		x.flush()
 	}
 }
 
-// last is the account that goes on where nothing is missing.
-func (r *blockRank) last() *account {
-	if r.behind {
-		return &r.accounts[book]
+// gapless is the snapshot that no missing batch precedes.
+func (r *rankIndex) gapless() *snapshot {
+	if r.confirming {
+		return &r.snapshots[confirmed]
 	}
-	return &r.accounts[present]
+	return &r.snapshots[live]
 }

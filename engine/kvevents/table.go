@@ -6,58 +6,59 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// blockTable keeps two accounts of the blocks in one cache, by the engine's own
-// names of them, with our keys of them. A block that is there several times is
-// counted as often, as far as is known: a count is what there is at least.
-// Blocks in neither account are remembered, so that the ones after them can be
-// given their keys, and so that little must be told to have them back. It is an
-// open-addressed table with linear probing, 32 bytes a slot.
-type blockTable struct {
-	slots []tableSlot
-	used  int
-	known int // blocks that are there now
-	most  int // the most that were at once
-	idle  int // in neither account
-	hand  int // where the next search for those to forget begins
-	// waiting are the blocks whose keys are not known, by the one before them.
-	waiting map[uint64][]uint64
-	orphans int // how many there are
+// table maps the engine's hashes of blocks to our keys, and counts each block in
+// two snapshots. An engine may hold a block several times; a count is a lower
+// bound. Idle blocks, which are in no snapshot, are remembered for a while: the
+// blocks after them need their keys, and an event that stores a later block may
+// restore them. It is an open-addressed hash table with linear probing, 32 bytes a
+// slot. It lives under the lock of the Index.
+type table struct {
+	slots      []slot
+	used       int
+	liveBlocks int // in the live snapshot
+	peak       int // the largest liveBlocks so far
+	idle       int // in no snapshot
+	hand       int // where the next search for idle blocks to remove begins
+	// children are the blocks without a key, by the hash of the block before them.
+	children map[uint64][]uint64
+	orphans  int // number of children
 }
 
-// tableSlot is one block.
-type tableSlot struct {
+// slot is one block.
+type slot struct {
 	hash   uint64
-	parent uint64    // the engine's name of the block before it, unless it is first
-	key    uint64    // ours, once placed, and until then what BlockContent says
-	count  [2]uint16 // how often it is there, by account
+	parent uint64    // the engine's hash of the block before it, unless it is the first
+	key    uint64    // our key if slotKeyed, else kvcache.Content
+	count  [2]uint16 // how often the engine holds it, by snapshot
 	state  uint8
 }
 
-// The accounts of a table.
+// The snapshots of a table.
 const (
-	present = 0 // what is there
-	book    = 1 // what was there before the first batch that is missing
+	live      = 0 // what is cached now, as far as it is known
+	confirmed = 1 // what was cached before the first missing batch
 )
 
-// What is known of a slot; 0 = empty.
+// The state of a slot; 0 = empty.
 const (
-	slotUsed   = 1 << iota
-	slotNamed  // the engine has told what is in it
-	slotFirst  // it is the first block of its prompts
-	slotPlaced // its key is known
-	slotSpared // it is not the next one to be forgotten
+	slotUsed       = 1 << iota
+	slotIdentified // its content is known
+	slotFirst      // it is the first block of a prompt
+	slotKeyed      // its key is known
+	slotRecent     // evictIdle passes over it once
 )
 
-// leastIdle is how many blocks that are not there are remembered in any case.
-const leastIdle = 1024
+// minIdle is how many idle blocks are always remembered.
+const minIdle = 1024
 
-func (t *blockTable) home(hash uint64) int {
+// home is the preferred place of a hash.
+func (t *table) home(hash uint64) int {
 	h, _ := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(t.slots)))
 	return int(h)
 }
 
-// place returns the place of hash, or of the empty slot where it belongs.
-func (t *blockTable) place(hash uint64) int {
+// probe returns the place of hash, or of the empty slot where it belongs.
+func (t *table) probe(hash uint64) int {
 	i := t.home(hash)
 	for t.slots[i].state != 0 && t.slots[i].hash != hash {
 		if i++; i == len(t.slots) {
@@ -68,92 +69,92 @@ func (t *blockTable) place(hash uint64) int {
 }
 
 // find returns the slot of hash, or nil. The pointer is valid until the next
-// call of at or forget.
-func (t *blockTable) find(hash uint64) *tableSlot {
+// call of findOrAdd or remove.
+func (t *table) find(hash uint64) *slot {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	if s := &t.slots[t.place(hash)]; s.state != 0 {
+	if s := &t.slots[t.probe(hash)]; s.state != 0 {
 		return s
 	}
 	return nil
 }
 
-// at is find, but makes the slot where there is none.
-func (t *blockTable) at(hash uint64) *tableSlot {
+// findOrAdd is find, but adds a slot if there is none.
+func (t *table) findOrAdd(hash uint64) *slot {
 	if 5*(t.used+1) > 4*len(t.slots) {
 		t.grow()
 	}
-	s := &t.slots[t.place(hash)]
+	s := &t.slots[t.probe(hash)]
 	if s.state == 0 {
-		*s = tableSlot{hash: hash, state: slotUsed | slotSpared}
+		*s = slot{hash: hash, state: slotUsed | slotRecent}
 		t.used++
 		t.idle++
 	}
 	return s
 }
 
-// set puts n into an account of a slot. It reports whether the block has come
-// to be there or ceased to be, as far as its key is known.
-func (t *blockTable) set(s *tableSlot, account int, n uint16) (changed bool) {
-	before, was := s.count[account], s.count != [2]uint16{}
-	s.count[account] = n
+// setCount sets the count of a slot in a snapshot. It reports whether a block with
+// a key was added to the live snapshot or removed from it.
+func (t *table) setCount(s *slot, which int, n uint16) (changed bool) {
+	before, was := s.count[which], s.count != [2]uint16{}
+	s.count[which] = n
 	if is := s.count != [2]uint16{}; was && !is {
 		t.idle++
-		s.state |= slotSpared
+		s.state |= slotRecent
 	} else if is && !was {
 		t.idle--
 	}
-	if account == book || (before > 0) == (n > 0) {
+	if which == confirmed || (before > 0) == (n > 0) {
 		return false
 	}
 	if n > 0 {
-		t.known++
-		t.most = max(t.most, t.known)
+		t.liveBlocks++
+		t.peak = max(t.peak, t.liveBlocks)
 	} else {
-		t.known--
+		t.liveBlocks--
 	}
-	return s.state&slotPlaced != 0
+	return s.state&slotKeyed != 0
 }
 
-// name notes what is in the block of s, that comes after parent. Its key is
-// made later if that of parent is not known.
-func (t *blockTable) name(s *tableSlot, parent, content uint64) {
-	s.state |= slotNamed
+// setContent records the content of a block and the block before it. The block
+// gets its key once its parent has one.
+func (t *table) setContent(s *slot, parent, content uint64) {
+	s.state |= slotIdentified
 	s.parent, s.key = parent, content
-	if p := t.find(parent); p != nil && p.state&slotPlaced != 0 {
+	if p := t.find(parent); p != nil && p.state&slotKeyed != 0 {
 		s.key = kvcache.Key(p.key, content)
-		s.state |= slotPlaced
+		s.state |= slotKeyed
 		return
 	}
-	if t.waiting == nil {
-		t.waiting = map[uint64][]uint64{}
+	if t.children == nil {
+		t.children = map[uint64][]uint64{}
 	}
-	t.waiting[parent] = append(t.waiting[parent], s.hash)
+	t.children[parent] = append(t.children[parent], s.hash)
 	t.orphans++
 }
 
-// adopt gives keys to the blocks after that of the slot, which has just got its
-// own, and calls f with the keys of those that are there.
-func (t *blockTable) adopt(s *tableSlot, f func(key uint64)) {
+// keyChildren gives keys to the blocks after that of s, which has just got its
+// own, and calls f with the keys of those in the live snapshot.
+func (t *table) keyChildren(s *slot, f func(key uint64)) {
 	if t.orphans == 0 {
 		return
 	}
 	for ready := []uint64{s.hash}; len(ready) > 0; {
 		h := ready[len(ready)-1]
 		ready = ready[:len(ready)-1]
-		after := t.waiting[h]
+		after := t.children[h]
 		if after == nil {
 			continue
 		}
 		key := t.find(h).key
-		delete(t.waiting, h)
+		delete(t.children, h)
 		t.orphans -= len(after)
 		for _, h := range after {
 			c := t.find(h)
 			c.key = kvcache.Key(key, c.key)
-			c.state |= slotPlaced
-			if c.count[present] > 0 {
+			c.state |= slotKeyed
+			if c.count[live] > 0 {
 				f(c.key)
 			}
 		}
@@ -161,12 +162,12 @@ func (t *blockTable) adopt(s *tableSlot, f func(key uint64)) {
 	}
 }
 
-// tidy forgets blocks that are not there, if there are too many. While some may
-// be there all the same, as many are remembered as the cache was seen to hold.
-func (t *blockTable) tidy(unsure bool) {
-	limit := leastIdle
+// evictIdle removes idle blocks if there are too many. unsure means that some of
+// them may be cached after all: then as many are remembered as the cache has held.
+func (t *table) evictIdle(unsure bool) {
+	limit := minIdle
 	if unsure {
-		limit = max(limit, t.most)
+		limit = max(limit, t.peak)
 	}
 	if t.idle <= limit {
 		return
@@ -179,19 +180,19 @@ func (t *blockTable) tidy(unsure bool) {
 		switch {
 		case s.state == 0 || s.count != [2]uint16{}:
 			t.hand++
-		case s.state&slotSpared != 0:
-			s.state &^= slotSpared
+		case s.state&slotRecent != 0:
+			s.state &^= slotRecent
 			t.hand++
 		default:
-			t.forget(t.hand)
+			t.remove(t.hand)
 		}
 	}
 }
 
-// forget takes the slot at i, which is in neither account, out of the table.
-func (t *blockTable) forget(i int) {
-	if s := &t.slots[i]; s.state&(slotNamed|slotPlaced) == slotNamed {
-		list := t.waiting[s.parent]
+// remove removes the slot at i, which is idle.
+func (t *table) remove(i int) {
+	if s := &t.slots[i]; s.state&(slotIdentified|slotKeyed) == slotIdentified {
+		list := t.children[s.parent]
 		for k, h := range list {
 			if h == s.hash {
 				list[k] = list[len(list)-1]
@@ -199,14 +200,14 @@ func (t *blockTable) forget(i int) {
 				break
 			}
 		}
-		if t.waiting[s.parent] = list; len(list) == 0 {
-			delete(t.waiting, s.parent)
+		if t.children[s.parent] = list; len(list) == 0 {
+			delete(t.children, s.parent)
 		}
 		t.orphans--
 	}
 	t.used--
 	t.idle--
-	// Entries that follow move up, so that there are no tombstones.
+	// Move up the entries that follow, so that there are no tombstones.
 	for j := i; ; {
 		if j++; j == len(t.slots) {
 			j = 0
@@ -219,21 +220,22 @@ func (t *blockTable) forget(i int) {
 			i = j
 		}
 	}
-	t.slots[i] = tableSlot{}
+	t.slots[i] = slot{}
 }
 
-func (t *blockTable) grow() {
+// grow makes the table a quarter larger.
+func (t *table) grow() {
 	old := t.slots
-	t.slots = make([]tableSlot, max(16, len(old)+len(old)/4))
+	t.slots = make([]slot, max(16, len(old)+len(old)/4))
 	for _, s := range old {
 		if s.state != 0 {
-			t.slots[t.place(s.hash)] = s
+			t.slots[t.probe(s.hash)] = s
 		}
 	}
 }
 
-// each calls f with each slot. f may not add any.
-func (t *blockTable) each(f func(*tableSlot)) {
+// each calls f with each slot. f must not add any.
+func (t *table) each(f func(*slot)) {
 	for i := range t.slots {
 		if t.slots[i].state != 0 {
 			f(&t.slots[i])
@@ -241,10 +243,10 @@ func (t *blockTable) each(f func(*tableSlot)) {
 	}
 }
 
-// keys calls f with the key of each block that is there, as far as it is known.
-func (t *blockTable) keys(f func(key uint64)) {
-	t.each(func(s *tableSlot) {
-		if s.count[present] > 0 && s.state&slotPlaced != 0 {
+// keys calls f with each known key in the live snapshot.
+func (t *table) keys(f func(key uint64)) {
+	t.each(func(s *slot) {
+		if s.count[live] > 0 && s.state&slotKeyed != 0 {
 			f(s.key)
 		}
 	})

@@ -1,0 +1,108 @@
+package kvevents
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"pointsman/decider/kvcache"
+)
+
+// A table under the same changes as a map, with blocks that come before those
+// that they follow: its keys are those of the whole chains.
+func TestBlockTable(t *testing.T) {
+	const n = 3000
+	r := rand.New(rand.NewPCG(3, 3))
+	var table table
+	told := map[uint64]bool{}
+	counts, named := map[uint64]uint16{}, map[uint64]bool{}
+	key := func(h uint64) uint64 { // each third block is the first of a prompt
+		k := h - h%3
+		for b := k + 1; b <= h; b++ {
+			k = kvcache.Key(k, b)
+		}
+		return k
+	}
+	placed := func(h uint64) bool {
+		for ; h%3 > 0; h-- {
+			if !named[h] {
+				return false
+			}
+		}
+		return named[h]
+	}
+	for step := range 200_000 {
+		h := r.Uint64N(n)
+		s := table.findOrAdd(h)
+		if r.IntN(2) == 0 && !named[h] {
+			named[h] = true
+			if h%3 == 0 {
+				s.key = h
+				s.state |= slotIdentified | slotFirst | slotKeyed
+			} else {
+				table.setContent(s, h-1, h)
+			}
+			if s.state&slotKeyed != 0 {
+				if s.count[live] > 0 {
+					told[s.key] = true
+				}
+				table.keyChildren(s, func(k uint64) { told[k] = true })
+			}
+		}
+		c := counts[h]
+		if r.IntN(2) == 0 {
+			c++
+		} else if c > 0 {
+			c--
+		}
+		counts[h] = c
+		if table.setCount(table.find(h), live, c) {
+			if c > 0 {
+				told[table.find(h).key] = true
+			} else {
+				delete(told, table.find(h).key)
+			}
+		}
+		if step%10_000 > 0 {
+			continue
+		}
+		known, want := 0, map[uint64]bool{}
+		for h, c := range counts {
+			if c > 0 {
+				known++
+				if placed(h) {
+					want[key(h)] = true
+				}
+			}
+		}
+		if table.liveBlocks != known || !maps.Equal(told, want) {
+			t.Fatalf("step %d: %d blocks, want %d; %d keys told, want %d", step, table.liveBlocks, known, len(told), len(want))
+		}
+	}
+}
+
+// Blocks that are not there are remembered up to a bound, and those that are
+// there never forgotten.
+func TestBlockTableForgets(t *testing.T) {
+	for _, unsure := range []bool{false, true} {
+		var table table
+		for h := range uint64(10 * minIdle) {
+			s := table.findOrAdd(h)
+			if h%10 == 0 {
+				table.setCount(s, int(h/10)%2, 1)
+			}
+			if s = table.find(h); h%10 != 1 {
+				table.setContent(s, h+1_000_000, h) // waits for ever
+			}
+			table.evictIdle(unsure)
+		}
+		if table.idle > minIdle || table.used > 2*minIdle+1 || table.orphans > table.used || len(table.children) != table.orphans {
+			t.Errorf("%d idle of %d, %d orphans, %d waited for", table.idle, table.used, table.orphans, len(table.children))
+		}
+		for h := uint64(0); h < 10*minIdle; h += 10 {
+			if s := table.find(h); s == nil || s.count == [2]uint16{} || s.key != h {
+				t.Fatalf("block %d is lost: %+v", h, s)
+			}
+		}
+	}
+}
