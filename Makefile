@@ -17,7 +17,7 @@ RACED = $$(grep -rlE --include='*.go' '^[[:space:]]+go [a-z]|"sync(/atomic)?"' .
 COVERED = $$($(GO) list ./... | grep -vE '^pointsman/(test|bench)/')
 COVERAGE = 85
 # One end-to-end round on each proxy, in the newest version.
-RACE_ROUND = ^Test(Nginx)?Mixed$$/^(3\.2|1\.30)
+RACE_ROUND = ^TestMixed$$/^(haproxy-3\.2|nginx-1\.30)$$
 
 export CGO_ENABLED = 0
 

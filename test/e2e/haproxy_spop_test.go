@@ -3,6 +3,7 @@ package e2e
 import (
 	endian "encoding/binary"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 )
@@ -47,16 +48,15 @@ func (s spop) send(kind byte, payload []byte) error {
 
 // receive reads a frame of the type.
 func (s spop) receive(kind byte) error {
-	var b [64 << 10]byte
-	n, err := s.c.Read(b[:]) // the agent writes a frame at once, and waits then
-	if err != nil {
+	var head [5]byte
+	if _, err := io.ReadFull(s.c, head[:]); err != nil {
 		return err
 	}
-	if n < 5 || int(endian.BigEndian.Uint32(b[:])) != n-4 {
-		return fmt.Errorf("%d bytes are no frame", n)
+	if _, err := io.CopyN(io.Discard, s.c, int64(endian.BigEndian.Uint32(head[:]))-1); err != nil {
+		return err
 	}
-	if b[4] != kind {
-		return fmt.Errorf("a frame of type %d, want %d", b[4], kind)
+	if head[4] != kind {
+		return fmt.Errorf("a frame of type %d, want %d", head[4], kind)
 	}
 	return nil
 }

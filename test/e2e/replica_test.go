@@ -16,6 +16,7 @@ type trouble struct {
 	client *http.Client
 	bad    *engine
 	before poolStatus // as the trouble begins
+	silent int        // requests whose end the proxy has not logged
 }
 
 // TestReplicaTrouble has a replica fail in each way. The next decision knows, and
@@ -62,8 +63,15 @@ func TestReplicaTrouble(t *testing.T) {
 	})
 }
 
-// begins notes how things are before a trouble.
-func (x *trouble) begins() { x.before = x.agent.pool(pool) }
+// begins waits until earlier requests have ended, and notes how things are before
+// a trouble.
+func (x *trouble) begins() {
+	x.t.Helper()
+	eventually(x.t, 10*time.Second, "earlier requests have ended", func() (bool, string) {
+		x.before = x.agent.pool(pool)
+		return x.before.Reservations <= x.silent, fmt.Sprint(x.before)
+	})
+}
 
 // failures is how many failures the replica has been blamed for since.
 func (x *trouble) failures() int {
@@ -149,8 +157,10 @@ func (x *trouble) diesBeforeAnswer() {
 	if x.can.explainsBroken && (!strings.Contains(string(last.body), `"code":"replica_failed"`) || !strings.HasPrefix(last.header.Get("Content-Type"), "application/json")) {
 		x.t.Errorf("died before its answer: %s", last.body)
 	}
-	if last.err == nil { // what is closed without a word is not logged, and in flight for long
+	if last.err == nil {
 		x.ejects("died before its answer", "died")
+	} else {
+		x.silent++ // until the replica is known to be down
 	}
 }
 
@@ -199,6 +209,7 @@ func (x *trouble) diesInPrefill() {
 		return p.replica(x.bad.name).InFlight == 0, fmt.Sprint(p)
 	})
 	leave()
+	x.silent = 0
 	x.bad.up(x.t)
 	x.isOver()
 }
