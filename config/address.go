@@ -14,8 +14,8 @@ const maxUnixPath = 107
 
 var (
 	errAddress  = errors.New("want unix:///path, tcp://host:port or host:port")
-	errUnixPath = errors.New("want an absolute path of at most 107 bytes without spaces or quotes, as unix:///run/pointsman/spoe.sock")
-	errHostPort = errors.New("want host:port, as 10.0.0.1:8000 or [::1]:8000")
+	errUnixPath = errors.New("want an absolute path of at most 107 bytes without spaces or quotes, such as unix:///run/pointsman/spoe.sock")
+	errHostPort = errors.New("want host:port, such as 10.0.0.1:8000 or [::1]:8000")
 	errPort     = errors.New("want a port from 1 to 65535")
 )
 

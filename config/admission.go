@@ -2,12 +2,9 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -135,117 +132,6 @@ func (a *Admission) MostWaiting() (n int) {
 	}
 	return n
 }
-
-// admission checks a pool's.
-func (v *validator) admission(p *Pool) {
-	a := &p.Admission
-	if !a.On {
-		return
-	}
-	path := in("pools", p.Name) + ".admission"
-	oneOf := func(path, value string, valid []string) {
-		if !slices.Contains(valid, value) {
-			v.refuse(path, "%s", unknown("", value, valid))
-		}
-	}
-	if a.Wait != "" {
-		oneOf(path+".wait", a.Wait, Waits)
-	}
-	if a.Matching != "" {
-		oneOf(path+".matching", a.Matching, Matchings)
-	}
-	if a.Wait == "proxy" && a.Matching == "fifo" {
-		v.refuse(path+".matching", "the proxy queues at the server that was chosen; want out_of_order, or wait: agent")
-	}
-	if a.NoReplica != "" {
-		oneOf(path+".no_replica", a.NoReplica, NoReplicas)
-	}
-	if a.NoReplica == "hold" {
-		v.holdsWithout(p, path+".no_replica")
-	}
-	if a.Wait == "proxy" && !p.Limited() {
-		v.refuse(path+".wait", "nothing ever waits in the proxy while replicas take any number of requests; want max_requests, or wait: agent")
-	}
-	for key, h := range map[string]string{"band_header": a.BandHeader, "deadline_header": a.DeadlineHeader} {
-		if h != "" && !isHeader(h) {
-			v.refuse(path+"."+key, "%s is no header name; want one as x-session-id", quote(h))
-		}
-	}
-	for i, t := range a.Tenants {
-		if !isHeader(t) {
-			v.refuse(fmt.Sprintf("%s.tenants[%d]", path, i), "%s is no header name; want user, api_key, session or one as x-session-id", quote(t))
-		}
-	}
-	if len(a.TenantWeights) > 0 && len(a.Tenants) == 0 {
-		v.refuse(path+".tenant_weights", "nothing tells tenants apart; want tenants")
-	}
-	for _, t := range slices.Sorted(maps.Keys(a.TenantWeights)) {
-		within(v, in(path+".tenant_weights", t), a.TenantWeights[t], 1, 1000)
-	}
-	if len(a.TenantWeights) > 100 {
-		v.refuse(path+".tenant_weights", "want at most 100, not %s: each is a label of metrics", strconv.Itoa(len(a.TenantWeights)))
-	}
-	if len(a.Bands) > 16 {
-		v.refuse(path+".bands", "want at most 16, not %d", len(a.Bands))
-	}
-	weighted := ""
-	for _, b := range a.Ordered() {
-		at := in(path+".bands", b.Name)
-		if !nameForm.MatchString(b.Name) {
-			v.refuse(at, "no name for a band; %s", nameWant)
-		}
-		oneOf(at+".order", b.Order, Orders)
-		within(v, at+".weight", b.Weight, 0, 1000)
-		within(v, at+".ttl", b.TTL, 10*time.Millisecond, 10*time.Minute)
-		within(v, at+".deadline", b.Deadline, 0, 24*time.Hour)
-		within(v, at+".max_requests", b.MaxRequests, 1, 100_000)
-		within(v, at+".max_bytes", b.MaxBytes, 0, 1<<40)
-		within(v, at+".priority", b.Priority.Value, -1<<31, 1<<31)
-		if b.Weight > 0 {
-			weighted = b.Name
-		} else if weighted != "" {
-			v.refuse(at, "has no weight, and comes strictly first: want it before %s, which has one", label(weighted))
-		}
-		if b.Spill != "" && (v.config.Pools[b.Spill] == nil || b.Spill == p.Name) {
-			var others []string
-			for _, o := range v.config.Ordered() {
-				if o != p {
-					others = append(others, label(o.Name))
-				}
-			}
-			if len(others) == 0 {
-				v.refuse(at+".spill", "there is no other pool to take what is too much")
-			} else {
-				v.refuse(at+".spill", "%s", unknown("pool ", b.Spill, others))
-			}
-		}
-		for i, prefix := range b.Paths {
-			if !strings.HasPrefix(prefix, "/") {
-				v.refuse(fmt.Sprintf("%s.paths[%d]", at, i), "%s begins no path; want a prefix as /v1/embeddings", quote(prefix))
-			}
-		}
-		if len(b.Tenants) > 0 && len(a.Tenants) == 0 {
-			v.refuse(at+".tenants", "nothing tells tenants apart; want tenants beside bands")
-		}
-	}
-}
-
-// holdsWithout checks a pool that holds requests while no replica is up.
-func (v *validator) holdsWithout(p *Pool, path string) {
-	h := &v.config.HAProxy
-	switch {
-	case p.Admission.Wait == "proxy":
-		v.refuse(path, "the proxy holds nothing for a replica that is to come; want wait: agent, or answer")
-	case h.RuntimeAPI == "" && p.Health.Poll == 0 && p.Discover.DNS == "" && p.Discover.File == "":
-		v.refuse(path, "nothing tells whether a replica is up; want haproxy.runtime_api, or the pool's health.poll or discover")
-	case h.Poll > longestLook:
-		v.refuse(path, "with haproxy.poll %s the word of HAProxy is too old to hold requests for it; want at most %s", show(h.Poll), show(longestLook))
-	}
-}
-
-// longestLook is the longest haproxy.poll for pools that hold requests while no
-// replica is up: what HAProxy said 15 s ago is not believed then.
-const longestLook = 5 * time.Second
 
 // Limited reports whether all replicas are known to take a number of requests
 // at most.

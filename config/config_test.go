@@ -186,8 +186,8 @@ func TestSessionHeaders(t *testing.T) {
 		{"ray", smallest, " ,", "ray", "ray"},
 		{"ray after the file", file, "", "ray", "from-file"},
 		{"none", "session: {headers: []}\n" + smallest, "", "ray", ""},
-		{"own is bad", file, "a,b:c", "", `environment: POINTSMAN_SESSION_HEADER: "b:c" is no header name; want names as x-session-id, separated by commas`},
-		{"ray is bad", smallest, "", "é", `environment: RAY_SERVE_SESSION_ID_HEADER_KEY: "é" is no header name; want names as x-session-id, separated by commas`},
+		{"own is bad", file, "a,b:c", "", `environment: POINTSMAN_SESSION_HEADER: "b:c" is not a header name; want names such as x-session-id, separated by commas`},
+		{"ray is bad", smallest, "", "é", `environment: RAY_SERVE_SESSION_ID_HEADER_KEY: "é" is not a header name; want names such as x-session-id, separated by commas`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := Parse("f", []byte(tc.text), func(name string) string {
@@ -224,7 +224,7 @@ func TestPolicyOptions(t *testing.T) {
 		"{name: session, bound: 1.5, sticky: false, every: 2m}": {options: options{1, 1.5, false, 2 * time.Minute}},
 		"{name: session, bound: .inf}":                          {err: `f:1:44: pools[a].policy.bound: want a number, not ".inf"`},
 		"{name: session, sticky: yes}":                          {err: `f:1:45: pools[a].policy.sticky: want true or false, not "yes"`},
-		"{name: session, every: 2, fallbacks: 1e3}":             {err: "f:1:44: pools[a].policy.every: want a duration with its unit, 0s or more, as 250ms, 10s or 1h, not \"2\"\nf:1:58: pools[a].policy.fallbacks: want a whole number, not \"1e3\""},
+		"{name: session, every: 2, fallbacks: 1e3}":             {err: "f:1:44: pools[a].policy.every: want a duration with its unit, 0s or more, such as 250ms, 10s or 1h, not \"2\"\nf:1:58: pools[a].policy.fallbacks: want a whole number, not \"1e3\""},
 		"{name: session, bound: 0x1p-2}":                        {err: `f:1:44: pools[a].policy.bound: want a number, not "0x1p-2"`},
 	} {
 		got := defaults
@@ -287,9 +287,9 @@ pools:
 	}
 	want := []string{
 		`pointsman.yaml:2:9: listen.spoe: is off: no proxy can ask for a decision`,
-		`pointsman.yaml:3:9: listen.feed: "tcp://10.0.0.9:9901" is reachable from other machines: anyone who reaches it can invent outcomes`,
+		`pointsman.yaml:3:9: listen.feed: "tcp://10.0.0.9:9901" is reachable from other machines: anyone who reaches it can forge outcomes`,
 		`pointsman.yaml:4:10: listen.admin: "0.0.0.0:9909" is reachable from other machines: anyone who reaches it can read metrics and decisions`,
-		`pointsman.yaml:7:3: pools[stray]: no model leads here: only requests that the proxy itself assigns to this pool reach it`,
+		`pointsman.yaml:7:3: pools[stray]: no model routes here: only requests that the proxy itself assigns to this pool reach it`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

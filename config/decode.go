@@ -90,7 +90,7 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node)
 	for i := 0; i+1 < len(n.Content) && d.more(n, path); i += 2 {
 		key := resolve(n.Content[i])
 		if key.ShortTag() == "!!merge" {
-			d.refuse(key, path, "merge keys (<<) are not understood; want the values written out, or an alias for the whole")
+			d.refuse(key, path, "merge keys (<<) are not supported; write the values out, or use an alias for the whole mapping")
 			continue
 		}
 		if key.Kind != yaml.ScalarNode || isNull(key) {
@@ -141,7 +141,7 @@ func (d *decoder) fields(n *yaml.Node, path string, v reflect.Value) {
 func unknown(what, name string, names []string) string {
 	msg := "unknown " + what + quote(name) + "; "
 	if len(names) == 0 {
-		return msg + "there is nothing to set here"
+		return msg + "nothing can be set here"
 	}
 	if near := nearest(name, names); near != "" {
 		msg += "did you mean " + near + "? "
@@ -175,7 +175,7 @@ func (d *decoder) entries(n *yaml.Node, path string, v reflect.Value) {
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
 		if n.Kind == yaml.ScalarNode && !isNull(n) {
-			d.want(n, path, "a list as ["+quote(n.Value)+"]")
+			d.want(n, path, "a list such as ["+quote(n.Value)+"]")
 		} else if !isNull(n) {
 			d.want(n, path, "a list")
 		}
@@ -202,12 +202,12 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 	ok := n.Kind == yaml.ScalarNode && tag != "!!null"
 	switch {
 	case v.Type() == durationType:
-		what = "a duration with its unit, 0s or more, as 250ms, 10s or 1h"
+		what = "a duration with its unit, 0s or more, such as 250ms, 10s or 1h"
 		var err error
 		parsed, err = parseDuration(n.Value)
 		ok = ok && err == nil
 	case v.Type() == bytesType:
-		what = "a number of bytes, as 65536, 64KiB or 1MiB"
+		what = "a number of bytes, such as 65536, 64KiB or 1MiB"
 		var err error
 		parsed, err = parseBytes(n.Value)
 		ok = ok && err == nil

@@ -43,7 +43,7 @@ func (p *Policy) decode(d *decoder, n *yaml.Node, path string) {
 	})
 	if !named {
 		d.bad[path] = true
-		d.refuse(n, path, "a policy with options needs its name, as {name: session, fallbacks: 2}")
+		d.refuse(n, path, "a policy with options needs its name, such as {name: session, fallbacks: 2}")
 	}
 }
 

@@ -33,7 +33,7 @@ func (v *validator) session(env func(string) string) {
 	} else {
 		for i, h := range *headers {
 			if !isHeader(h) {
-				v.refuse(fmt.Sprintf("session.headers[%d]", i), "%s is no header name; want one as x-session-id", quote(h))
+				v.refuse(fmt.Sprintf("session.headers[%d]", i), "%s is not a header name; want one such as x-session-id", quote(h))
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func (v *validator) environment(name string) {
 	for _, h := range v.config.Session.Headers {
 		if !isHeader(h) {
 			v.errs = append(v.errs, Error{File: "environment", Path: name,
-				Msg: quote(h) + " is no header name; want names as x-session-id, separated by commas"})
+				Msg: quote(h) + " is not a header name; want names such as x-session-id, separated by commas"})
 		}
 	}
 }

@@ -12,8 +12,8 @@ func (c *Config) Warnings() []Error {
 	}
 	for _, l := range []struct{ path, value, open, off string }{
 		{"listen.spoe", c.Listen.SPOE, "anyone who reaches it can send requests and read decisions", spoeOff},
-		{"listen.nginx", c.Listen.Nginx, "anyone who reaches it can read decisions and fill the replicas' queues on paper", ""},
-		{"listen.feed", c.Listen.Feed, "anyone who reaches it can invent outcomes", "no outcome is ever learned, and every reservation lasts for its whole lease"},
+		{"listen.nginx", c.Listen.Nginx, "anyone who reaches it can read decisions and make reservations for requests that never come", ""},
+		{"listen.feed", c.Listen.Feed, "anyone who reaches it can forge outcomes", "the agent learns no outcome, and each reservation lasts for its whole lease"},
 		{"listen.admin", c.Listen.Admin, "anyone who reaches it can read metrics and decisions", ""},
 	} {
 		if l.value == "" {
@@ -35,7 +35,7 @@ func (c *Config) Warnings() []Error {
 	for _, p := range c.Ordered() {
 		takesAll := len(c.Pools) == 1 && len(c.Models) == 0
 		if len(p.Models)+len(p.LoRA) == 0 && !routed[p.Name] && !takesAll {
-			warn(in("pools", p.Name), "no model leads here: only requests that the proxy itself assigns to this pool reach it")
+			warn(in("pools", p.Name), "no model routes here: only requests that the proxy itself assigns to this pool reach it")
 		}
 	}
 	return w.sorted()
