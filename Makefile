@@ -85,7 +85,7 @@ fuzz: ## each fuzz target for FUZZTIME, 30s by default
 	done
 
 bench: ## Go benchmarks, and the overhead against a plain proxy
-	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider ./spoa ./haproxy ./nginx
+	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider/... ./spoa ./haproxy ./nginx
 	$(GO) run ./bench/overhead
 	$(GO) run ./bench/overhead -nginx nginx
 

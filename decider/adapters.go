@@ -2,11 +2,12 @@ package decider
 
 import "slices"
 
-// adapters are the LoRA adapters that a replica is believed to have loaded: as
-// engines do, it keeps the ones in use and, up to its slots, the last others.
+// adapters are the LoRA adapters that a replica is believed to have loaded. As
+// engines do, it keeps those in use and, up to its slots, those used last. It
+// lives under the pool's lock.
 type adapters struct {
 	slots int
-	list  []adapter // the least recently asked for first
+	list  []adapter // least recently requested first
 }
 
 type adapter struct {
@@ -25,8 +26,8 @@ func (a *adapters) find(name string) *adapter {
 	return nil
 }
 
-// take counts a request for the adapter, which becomes the last asked for.
-func (a *adapters) take(name string) {
+// reserve counts a request for the adapter, which becomes the most recent one.
+func (a *adapters) reserve(name string) {
 	x := adapter{name: name}
 	for i := range a.list {
 		if a.list[i].name == name {
@@ -47,9 +48,9 @@ func (a *adapters) started(name string) {
 	}
 }
 
-// drop ends what take began. An adapter that no request got as far as to use
-// is not there.
-func (a *adapters) drop(name string) {
+// release ends what reserve began. An adapter whose only request never started
+// was not loaded.
+func (a *adapters) release(name string) {
 	for i := range a.list {
 		x := &a.list[i]
 		if x.name != name {
@@ -75,8 +76,8 @@ func (a *adapters) shrink() {
 	}
 }
 
-// restart forgets what was loaded before the engine was started anew.
-func (a *adapters) restart() {
+// restarted forgets what was loaded before the engine restarted.
+func (a *adapters) restarted() {
 	a.list = slices.DeleteFunc(a.list, func(x adapter) bool { return x.inFlight == 0 })
 	for i := range a.list {
 		a.list[i].loaded = false
@@ -84,12 +85,13 @@ func (a *adapters) restart() {
 }
 
 // HasLoRA reports whether the replica is believed to have the adapter of that
-// name, or to be loading it. Every replica has "", the model itself.
+// name loaded or to be loading it. Every replica has "", the model itself.
 func (r *Replica) HasLoRA(name string) bool { return name == "" || r.adapters.find(name) != nil }
 
 // LoRAState says whether a replica is believed to have an adapter.
 type LoRAState uint8
 
+// The states of an adapter.
 const (
 	LoRAAbsent  LoRAState = iota
 	LoRALoading           // requests for it are on their way

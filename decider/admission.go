@@ -112,8 +112,8 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 	if before == nil {
 		return
 	}
-	for id := range p.reservations.byID {
-		v := p.reservations.find(id)
+	for id := range p.account.byID {
+		v := p.account.find(id)
 		if !a.on() {
 			v.request.Band = 0
 			continue

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// Autoscale is what an autoscaler needs to know of a pool.
+// Autoscale is the input of an autoscaler: a pool's load and what it needs.
 type Autoscale struct {
 	Pool     string `json:"pool"`
 	Replicas int    `json:"replicas"` // that take requests
-	// Demand is the prefill work that came in the last minute, and Capacity
-	// what the replicas can do, both in tokens/s.
+	// Demand is the prefill cost that arrived in the last minute, and Capacity
+	// what the replicas can compute, both in tokens/s.
 	Demand   float64 `json:"demand_tokens_per_s"`
 	Capacity float64 `json:"capacity_tokens_per_s"`
-	// What waits for its first token, held or on a replica: requests, tokens,
-	// and how long the replicas need for it.
+	// Requests that wait for their first token, held or on a replica: their
+	// number, their tokens, and how long the replicas need for them.
 	QueueRequests int     `json:"queue_requests"`
 	QueueTokens   int     `json:"queue_tokens"`
 	QueueSeconds  float64 `json:"queue_s"`
 	KVUsage       float64 `json:"kv_usage"` // mean of the replicas, 0 to 1
-	// Saturation is 1 where the replicas are as busy as they should ever be: the
-	// largest of demand over three quarters of capacity, KVUsage over 0.85, and
-	// QueueSeconds over 5.
+	// Saturation is 1 when the replicas are as busy as they should ever be. It is
+	// the largest of demand over three quarters of capacity, KVUsage over 0.85,
+	// and QueueSeconds over 5.
 	Saturation float64 `json:"saturation"`
-	// Recommended is how many replicas there should be; 0 when nothing was
-	// asked for in the last ten minutes.
+	// Recommended is how many replicas there should be; 0 if there was no request
+	// in the last ten minutes.
 	Recommended int `json:"recommended_replicas"`
 }
 
-// What a replica should bear, and how long a pool without requests is kept.
+// How much of a replica should be used, and how long an idle pool is kept.
 const (
 	scaleDemand = 0.75
 	scaleUsage  = 0.85
@@ -38,21 +38,21 @@ const (
 	scaleMost = 2
 )
 
-// Autoscale tells how loaded the pool is, and how many replicas it needs.
+// Autoscale returns how loaded the pool is, and how many replicas it needs.
 func (p *Pool) Autoscale() Autoscale {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.view.Now = now
-	a := Autoscale{Pool: p.name, Demand: p.load.demand.rate(now)}
+	a := Autoscale{Pool: p.name, Demand: p.account.load.demand.rate(now)}
 	work := 0.0
 	for i, r := range p.replicas {
 		if !r.open() {
 			continue
 		}
 		a.Replicas++
-		a.Capacity += p.load.speedOf(r)
-		work += p.load.backlog(r, now)
+		a.Capacity += p.account.load.speedOf(r)
+		work += p.account.load.backlog(r, now)
 		a.QueueRequests += r.prefill.n
 		a.QueueTokens += r.prefill.uncached
 		a.KVUsage += p.view.KVUsage(i)
@@ -70,8 +70,8 @@ func (p *Pool) Autoscale() Autoscale {
 		a.Saturation = max(a.Demand/(scaleDemand*a.Capacity), a.KVUsage/scaleUsage, a.QueueSeconds/scaleQueue)
 	}
 	n := float64(a.Replicas)
-	switch busy := p.reservations.len() > 0 || a.QueueRequests > 0; {
-	case !busy && (!p.load.demand.some || now-p.load.demand.at > scaleIdle):
+	switch busy := p.account.len() > 0 || a.QueueRequests > 0; {
+	case !busy && (!p.account.load.demand.some || now-p.account.load.demand.at > scaleIdle):
 	case a.Replicas == 0:
 		a.Recommended = 1
 	default:

@@ -91,8 +91,6 @@ func (p *Pool) setBlockTokens() {
 	}
 	if n != p.view.BlockTokens {
 		p.view.BlockTokens = n
-		for _, r := range p.replicas {
-			p.resizeCache(r)
-		}
+		p.account.caches.setBlockTokens(n, p.replicas)
 	}
 }

@@ -6,122 +6,138 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// configureCaches keeps a model of the replicas' KV caches while the policy
-// looks at prompts. The caller holds the lock.
-func (p *Pool) configureCaches() {
-	switch wanted := p.usesPrefix.Load(); {
-	case wanted && p.caches == nil:
-		p.caches = new(kvcache.Model)
-	case !wanted:
-		p.closeCaches()
-		p.view.depth, p.view.best = nil, 0
+// cacheModel is what the pool believes that its replicas' KV caches hold. It
+// keeps a kvcache.Model while the policy looks at prompts. It lives under the
+// pool's lock.
+type cacheModel struct {
+	model        *kvcache.Model // nil = the policy does not look at prompts
+	blockTokens  int            // tokens in a block of Request.Blocks
+	followers    uint64         // given out by Engine.FollowBlocks so far
+	extrapolated []uint64       // scratch of extrapolate
+}
+
+// enable keeps a model from now on, or none.
+func (m *cacheModel) enable(on bool, replicas []*Replica) {
+	switch {
+	case !on:
+		m.close(replicas)
+	case m.model == nil:
+		m.model = new(kvcache.Model)
 	}
 }
 
-// closeCaches drops the model of all caches: nobody uses it, or another policy
-// has other block keys.
-func (p *Pool) closeCaches() {
-	if p.caches == nil {
+// close drops the model: nobody uses it, or another policy has other block keys.
+func (m *cacheModel) close(replicas []*Replica) {
+	if m.model == nil {
 		return
 	}
-	p.caches.Close()
-	p.caches = nil
-	for _, r := range p.replicas {
+	m.model.Close()
+	m.model = nil
+	for _, r := range replicas {
 		r.cache = nil
 	}
 }
 
-// syncCaches gives every member of list a Cache and closes those of the replicas
-// that have left. It is called before list becomes the membership, with the
-// slots assigned.
-func (p *Pool) syncCaches(list []*Replica) {
-	if p.caches == nil {
+// setReplicas gives each member of list a Cache and closes those of the replicas
+// of old that have left. The indexes and slots of both are set already.
+func (m *cacheModel) setReplicas(old, list []*Replica) {
+	if m.model == nil {
 		return
 	}
-	for _, r := range p.replicas {
+	for _, r := range old {
 		if r.cache != nil && r.index < 0 {
-			p.caches.Remove(r.cache)
+			m.model.Remove(r.cache)
 			r.cache = nil
 		}
 	}
 	for _, r := range list {
 		if r.cache == nil {
-			r.cache = p.caches.Add(r.slot, p.cacheBlocks(r))
+			r.cache = m.model.Add(r.slot, m.blocks(r))
 		} else {
-			r.cache.SetCapacity(p.cacheBlocks(r))
+			m.resize(r)
 		}
 	}
 }
 
-// cacheBlocks is the size of r's cache in blocks.
-func (p *Pool) cacheBlocks(r *Replica) int { return r.CacheTokens() / p.view.BlockTokens }
+// setBlockTokens changes how many tokens a block has.
+func (m *cacheModel) setBlockTokens(n int, replicas []*Replica) {
+	m.blockTokens = n
+	for _, r := range replicas {
+		m.resize(r)
+	}
+}
 
-// resizeCache gives the model of r's cache the size that is now known.
-func (p *Pool) resizeCache(r *Replica) {
+// blocks is the size of r's cache in blocks.
+func (m *cacheModel) blocks(r *Replica) int { return r.CacheTokens() / m.blockTokens }
+
+// resize gives r's Cache the size that is now known.
+func (m *cacheModel) resize(r *Replica) {
 	if r.cache != nil {
-		r.cache.SetCapacity(p.cacheBlocks(r))
+		r.cache.SetCapacity(m.blocks(r))
 	}
 }
 
-// observeCacheSize notes how much r's replica has in its cache at one time: at
-// least the prompts of the requests that had their first token and have not
-// ended.
-func (p *Pool) observeCacheSize(r *Replica) {
-	if seen := r.cache.Running() * p.view.BlockTokens; seen > r.cacheSeen {
+// observeSize notes how much r has in its cache at one time: at least the prompts
+// of the requests that had their first token and have not ended.
+func (m *cacheModel) observeSize(r *Replica) {
+	if seen := r.cache.Running() * m.blockTokens; seen > r.cacheSeen {
 		r.cacheSeen = seen
-		p.resizeCache(r)
+		m.resize(r)
 	}
 }
 
-// resetCacheSize forgets how much was seen in r's cache: the engine is another
-// one, or requests that seemed to run there had ended.
-func (p *Pool) resetCacheSize(r *Replica) {
+// resetSize forgets how much was seen in r's cache: the engine is another one, or
+// requests that seemed to run there had ended.
+func (m *cacheModel) resetSize(r *Replica) {
 	if r.cacheSeen != 0 {
 		r.cacheSeen = 0
-		p.resizeCache(r)
+		m.resize(r)
 	}
 }
 
-// matchPrefix finds out how much of the request's prompt each replica has.
-func (p *Pool) matchPrefix(r *Request) {
-	v := &p.view
-	v.input, v.blocks, v.rateDepth = r.Input, r.Blocks, -1
-	if p.caches != nil {
-		v.depth, v.best = p.caches.Match(r.Blocks, v.depth)
+// restarted empties r's Cache: its engine has restarted.
+func (m *cacheModel) restarted(r *Replica) {
+	m.resetSize(r)
+	if r.cache != nil {
+		r.cache.Clear()
 	}
 }
 
-// reserveBlocks tells the cache model that the request is on its way to its
-// replica.
-func (p *Pool) reserveBlocks(v *reservation, now time.Duration) {
+// reset empties r's Cache, which follower reports from now on; 0 = nobody does.
+func (m *cacheModel) reset(r *Replica, follower uint64) {
+	r.cache = m.model.Reset(r.cache, follower)
+}
+
+// reserve notes that the request of v is on its way to its replica.
+func (m *cacheModel) reserve(v *reservation, now time.Duration) {
 	v.cache, v.pinned = v.replica.cache, false
 	if v.cache == nil {
 		return
 	}
 	v.cache.Reserve(v.request.Blocks, kvcache.Milliseconds(now))
 	if v.started {
-		p.pinBlocks(v)
+		m.pin(v)
 	}
 }
 
-// pinBlocks tells the cache model that the prompt of v is computed. Its last,
-// partial block and its output have no key.
-func (p *Pool) pinBlocks(v *reservation) {
+// pin notes that the prompt of v is computed. Its last, partial block and its
+// output have no key.
+func (m *cacheModel) pin(v *reservation) {
 	if v.cache == nil || v.cache.Closed() || v.pinned {
 		return
 	}
-	p.observeCacheSize(v.replica) // without v: an engine refuses at once what is too long for it
+	m.observeSize(v.replica) // without v: an engine refuses at once what is too long for it
 	v.pinned = true
-	v.unkeyed = max(0, v.input/p.view.BlockTokens-len(v.request.Blocks)) + 1
+	v.unkeyed = max(0, v.input/m.blockTokens-len(v.request.Blocks)) + 1
 	if v.unkeyed > v.cache.Capacity() {
 		v.unkeyed = 0 // the engine refused it, or the estimate is of no use
 	}
 	v.cache.Pin(v.request.Blocks, v.unkeyed)
 }
 
-// releaseBlocks tells the cache model that the request has left the replica.
-// What was computed of it stays in the cache.
-func (v *reservation) releaseBlocks() {
+// release notes that the request of v has left its replica. What was computed of
+// it stays in the cache.
+func (m *cacheModel) release(v *reservation) {
 	switch c := v.cache; {
 	case c == nil || c.Closed():
 	case v.pinned:
@@ -132,11 +148,11 @@ func (v *reservation) releaseBlocks() {
 	v.cache = nil
 }
 
-// cached is how many of the request's prompt tokens its replica has already.
-func (p *Pool) cached(v *reservation) int {
+// cached is how many of the prompt tokens of v its replica has already.
+func (m *cacheModel) cached(v *reservation) int {
 	c := v.replica.cache
 	if c == nil {
 		return 0
 	}
-	return max(0, min(c.Match(v.request.Blocks)*p.view.BlockTokens, v.input-1))
+	return max(0, min(c.Match(v.request.Blocks)*m.blockTokens, v.input-1))
 }

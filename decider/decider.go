@@ -16,13 +16,13 @@ import (
 	"pointsman/session"
 )
 
-// Clock tells the time since an epoch of its owner's choice. It never goes
+// Clock returns the time since an epoch of its owner's choice. It never goes
 // back.
 type Clock func() time.Duration
 
-// Decider decides for all pools. Its table of pools and models is immutable
-// and swapped whole by Apply; what changes by the request lives in the pools,
-// each behind its own lock.
+// Decider decides for all pools. Its table of pools and models is immutable and
+// replaced as a whole by Apply; what changes with each request lives in the
+// pools, each behind its own lock.
 type Decider struct {
 	clock Clock
 	seed  func() uint64
@@ -50,7 +50,7 @@ type Split struct {
 	Weight int
 }
 
-// New returns a Decider without pools. seed gives the seeds of the pools'
+// New returns a Decider without pools. seed returns the seeds of the pools'
 // random sources and must be safe for concurrent use.
 func New(clock Clock, seed func() uint64) *Decider {
 	d := &Decider{clock: clock, seed: seed}
@@ -120,18 +120,18 @@ func (d *Decider) Pool(name string) *Pool { return d.table.Load().pool(name) }
 // PoolNamed is Pool for a name on the wire; it does not allocate.
 func (d *Decider) PoolNamed(name []byte) *Pool { return d.table.Load().poolNamed(name) }
 
-// Finished tells the end of a request whose pool the proxy does not know: it
+// Finished reports the end of a request whose pool the proxy does not know: it
 // ended before it reached one.
 func (d *Decider) Finished(o Outcome) {
 	for _, p := range d.Pools() {
-		if p.finishedOrBuried(o) {
+		if p.finishedOrGone(o) {
 			return
 		}
 	}
 }
 
-// FinishedIfReserved tells the end of a request once more, in case it was not
-// heard the first time. It reports whether there was a reservation to end.
+// FinishedIfReserved reports the end of a request once more, in case the first
+// report was lost. It returns whether there was a reservation to end.
 func (d *Decider) FinishedIfReserved(o Outcome) bool {
 	for _, p := range d.Pools() {
 		if p.finishedIfReserved(o) {

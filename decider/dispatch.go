@@ -80,7 +80,7 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	c.Admitted++
 	c.Wait(d.Wait)
 	p.grant(r, d, now)
-	if v := p.reservations.find(r.ID); v != nil {
+	if v := p.account.find(r.ID); v != nil {
 		v.waited = d.Wait
 	}
 	a.answer(it)
@@ -93,7 +93,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 	a.mask.on = false
 	if !a.capacity.update(a, now) {
 		if a.holdsWithoutReplica(now) {
-			p.newsAt = now // there is nothing to report
+			p.reportedAt = now // there is nothing to report
 			return nil
 		}
 		if len(p.open) > 0 && !p.blind(now) {
@@ -102,7 +102,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		// None is open, or nothing reports how full they are: the proxy is to do
 		// what it can. One request at a time is enough to learn more.
 		it := a.queue.Head()
-		p.newsAt = now - blindAfter + time.Second
+		p.reportedAt = now - blindAfter + time.Second
 		p.rank(it.Value.request, now)
 		return it
 	}
@@ -213,7 +213,7 @@ func (a *admission) holdsWithoutReplica(now time.Duration) bool {
 		return true
 	}
 	for _, r := range p.replicas {
-		if !r.unwell {
+		if !r.unhealthy {
 			return false
 		}
 	}

@@ -18,9 +18,9 @@ func (e Engine) FollowBlocks() (follower uint64) {
 	if r == nil || p.tokens.Load() == nil {
 		return 0
 	}
-	p.followers++
-	r.cache = p.caches.Reset(r.cache, p.followers)
-	return p.followers
+	p.account.caches.followers++
+	p.account.caches.reset(r, p.account.caches.followers)
+	return p.account.caches.followers
 }
 
 // UnfollowBlocks ends what FollowBlocks began: the cache model is emptied and
@@ -29,7 +29,7 @@ func (e Engine) UnfollowBlocks(follower uint64) {
 	p, r := e.lock()
 	defer p.mu.Unlock()
 	if r != nil && r.cache != nil && r.cache.Source() == follower {
-		r.cache = p.caches.Reset(r.cache, 0)
+		p.account.caches.reset(r, 0)
 	}
 }
 

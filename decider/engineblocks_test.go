@@ -126,49 +126,8 @@ func TestALiveImageLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A prompt that is cached on one replica goes there, and a thousand of them at
-// once still spread.
-func TestKVAwareSendsPromptsWhereTheyAre(t *testing.T) {
-	p, _ := newLivePool(4)
-	keys := make([]uint64, 200)
-	var changes []BlockChange
-	for i := range keys {
-		keys[i] = uint64(1000 + i)
-		changes = append(changes, BlockChange{keys[i], true})
-	}
-	p.Engine("r2").ChangeBlocks(p.Engine("r2").FollowBlocks(), changes)
-	for range 20 {
-		d, id := decide(p, tokenized(keys...))
-		if d.Server != "r2" {
-			t.Fatalf("a prompt that r2 has went to %s", d.Server)
-		}
-		p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
-	}
-	counts := tally(p, 1000, false, tokenized(keys...))
-	for _, r := range []string{"r0", "r1", "r2", "r3"} {
-		if counts[r] < 150 || counts[r] > 400 {
-			t.Errorf("a thousand at once: %v", counts)
-			break
-		}
-	}
-}
-
-func TestTokenOptionsAreChecked(t *testing.T) {
-	for _, change := range []func(*TokenOptions){
-		func(o *TokenOptions) { o.BlockTokens = 0 },
-		func(o *TokenOptions) { o.OnUntokenized = "shrug" },
-		func(o *TokenOptions) { o.Timeout = 0 },
-	} {
-		o := TokenDefaults
-		change(&o)
-		if _, err := NewKVAware(o); err == nil {
-			t.Errorf("%+v is taken", o)
-		}
-	}
-}
-
 // hasBlock reports whether any replica has the block.
 func hasBlock(p *Pool, key uint64) bool {
-	_, best := p.caches.Match([]uint64{key}, nil)
+	_, best := p.account.caches.model.Match([]uint64{key}, nil)
 	return best > 0
 }

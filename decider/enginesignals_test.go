@@ -46,8 +46,7 @@ func TestASignalWeighsLessAsItAges(t *testing.T) {
 // Whatever engines say, and however long ago, a replica is chosen.
 func TestNoSignalStopsADecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, _ := NewWeighted(WeightedDefaults)
-		policy := rapid.SampledFrom([]Policy{LeastWork{}, w, ThroughputAware{}}).Draw(t, "policy")
+		policy := rapid.SampledFrom([]Policy{LeastWork{}, LeastSignals{}}).Draw(t, "policy")
 		p, clock := newTestPool(policy, 3)
 		for range 20 {
 			clock.now += time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause"))
@@ -170,7 +169,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 		}
 		scrape()
 		for _, q := range queue {
-			v := p.reservations.find(q.id)
+			v := p.account.find(q.id)
 			switch {
 			case q.skipped || q.told:
 				if v != nil {
@@ -217,11 +216,11 @@ func TestForeignFirstTokensAreForgotten(t *testing.T) {
 	_, id = decide(p)
 	clock.now += 100 * time.Millisecond
 	p.Engine("r0").FirstTokens(0)
-	if p.reservations.find(id).started {
+	if p.account.find(id).started {
 		t.Error("a first token from elsewhere was taken for that of a later request")
 	}
 	p.Engine("r0").FirstTokens(1)
-	if !p.reservations.find(id).started {
+	if !p.account.find(id).started {
 		t.Error("an end that was never counted still hides a first token")
 	}
 }

@@ -12,23 +12,23 @@ import (
 // far as they were seen count as equal to the end of the shorter one. That holds
 // for the turns of a conversation. It does not hold where no more was seen than
 // what many conversations begin with: then requests for the last block seen come
-// faster than one conversation has turns, and nothing is made up. The result is
-// valid until the next call.
-func (p *Pool) extrapolate(r *Request, now time.Duration) []uint64 {
-	n := r.Input / p.config.BlockTokens
-	if p.caches == nil || !r.Cut || len(r.Blocks) == 0 || len(r.Blocks) >= n {
+// faster than one conversation has turns, and nothing is made up. blockTokens is
+// the length of a block as configured. The result is valid until the next call.
+func (m *cacheModel) extrapolate(r *Request, blockTokens int, now time.Duration) []uint64 {
+	n := r.Input / blockTokens
+	if m.model == nil || !r.Cut || len(r.Blocks) == 0 || len(r.Blocks) >= n {
 		return r.Blocks
 	}
-	if p.caches.RequestRate(r.Blocks[len(r.Blocks)-1], kvcache.Milliseconds(now)) > turnsRate {
+	if m.model.RequestRate(r.Blocks[len(r.Blocks)-1], kvcache.Milliseconds(now)) > turnsRate {
 		return r.Blocks
 	}
-	b := append(p.extrapolated[:0], r.Blocks...)
+	b := append(m.extrapolated[:0], r.Blocks...)
 	key := b[len(b)-1]
 	for len(b) < min(n, maxExtrapolated) {
 		key = scramble(key + golden)
 		b = append(b, key)
 	}
-	p.extrapolated = b
+	m.extrapolated = b
 	return b
 }
 

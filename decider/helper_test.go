@@ -2,7 +2,9 @@ package decider
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"testing"
 	"time"
 )
 
@@ -73,4 +75,16 @@ func tally(p *Pool, n int, finish bool, change ...func(*Request)) map[string]int
 		}
 	}
 	return counts
+}
+
+const draws = 60_000
+
+// near fails unless got is within five standard deviations of a binomial
+// count with chance share.
+func near(t *testing.T, what string, got int, share float64) {
+	t.Helper()
+	mean := draws * share
+	if sd := math.Sqrt(mean * (1 - share)); math.Abs(float64(got)-mean) > 5*sd {
+		t.Errorf("%s: %d of %d, want %.0f ± %.0f", what, got, draws, mean, 5*sd)
+	}
 }

@@ -74,9 +74,6 @@ func (l *loadEstimate) speedOf(r *Replica) float64 {
 // poolSpeed is the prefill speed of a replica, learned from all together.
 func (l *loadEstimate) poolSpeed() float64 { return l.speed.rate(initialSpeed) }
 
-// at is the reservation in slot i.
-func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
-
 // enqueue puts v, with so many uncached prompt tokens, at the end of its
 // replica's queue, unless its first token has come.
 func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) {

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/sim"
 )
 
 // watcher is LeastWork, and tells what each chosen replica was believed to
 // have cached.
 type watcher struct {
-	decider.LeastWork
+	policy.LeastWork
 	cached   []int
 	expected map[decider.ID]int
 }

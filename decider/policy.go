@@ -1,15 +1,11 @@
 package decider
 
-import (
-	"math/rand/v2"
-	"time"
-
-	"pointsman/decider/kvcache"
-)
+// A pool looks for the optional interfaces below by type assertion. All methods
+// are called with the pool locked: they must not block, allocate, or call the
+// pool. replica is an index into View.Replicas.
 
 // Policy orders the replicas of a pool for a request. A policy belongs to one
-// pool and is called with the pool locked: it may keep state of its own
-// without a lock, but must not block, allocate, or keep r or v.
+// pool. It may keep state of its own without a lock, but must not keep r or v.
 type Policy interface {
 	// Rank appends the indexes of candidates to dst, best first. The first is
 	// the decision, the next two are its fallbacks; where there are fewer, the
@@ -17,163 +13,61 @@ type Policy interface {
 	Rank(r *Request, v *View, dst []int) []int
 }
 
-// Observer is what a Policy may also be, to follow what becomes of requests.
-// The methods are called with the pool locked; replica is an index into
-// View.Replicas.
+// Scorer judges the candidates by one measure. It sets out[c] for each position
+// c of v.Candidates to a number from 0 to 1, 1 is best, or to NaN, which is no
+// opinion. A scorer belongs to one pool and must not keep r or v. It may also be
+// an Observer, a MemberObserver or a PrefixUser.
+type Scorer interface {
+	Score(r *Request, v *View, out []float64)
+}
+
+// Filter narrows the candidates before the policy ranks them. It works with any
+// policy and with other filters. A filter belongs to one pool, is replaced when
+// the configuration is applied, and must not keep r or v.
+type Filter interface {
+	// Name is constant. Decision.Why, Explain and the counters name the filter
+	// by it.
+	Name() string
+	// Keep appends to dst those of v.Candidates that the filter keeps, in their
+	// order. It keeps none of them, or all, to leave the choice as it is: a
+	// filter never empties the candidate set.
+	Keep(r *Request, v *View, dst []int) []int
+}
+
+// Observer is implemented by policies and scorers that follow what becomes of
+// requests.
 type Observer interface {
 	Reserved(r *Request, replica int)
 	FirstToken(r *Request, replica int)
 	Finished(r *Request, replica int, o Outcome)
 }
 
-// PrefixUser is implemented by policies that look at Request.Blocks. Prompts
-// are hashed for their pools only.
-type PrefixUser interface{ UsesPrefix() bool }
-
-// Termed is implemented by policies that explain themselves: the names of the
-// terms they set by View.SetTerm. The slice must not change.
-type Termed interface{ Terms() []string }
-
-// MemberObserver is implemented by policies that prepare something for the
-// pool's replicas; Members is called, with the pool locked, when the
-// membership or a weight has changed.
+// MemberObserver is implemented by policies and scorers that prepare something
+// for the pool's replicas. Members is called when the membership or a weight has
+// changed; it may allocate.
 type MemberObserver interface{ Members(replicas []*Replica) }
 
-// View is a pool as a policy sees it during one Rank.
-type View struct {
-	// Candidates are the indexes of the replicas that may be chosen, at least
-	// one, in the order of the pool. It must not be changed.
-	Candidates []int
-	// Replicas are all replicas of the pool, whether they may be chosen or not.
-	Replicas []*Replica
-	// Rand is the source of chance.
-	Rand *rand.Rand
-	// Now is the time of the decision, by the pool's clock.
-	Now time.Duration
-	// BlockTokens is the number of prompt tokens in one of Request.Blocks.
-	BlockTokens int
+// PrefixUser is implemented by policies and scorers that compare prompts by
+// Request.Blocks. Only for their pools are prompts hashed and caches modelled.
+type PrefixUser interface{ UsesPrefix() bool }
 
-	pool      *Pool
-	blocks    []uint64 // of the request
-	input     int      // of the request
-	depth     []int32  // per Replica.slot, leading blocks of the prompt in its image
-	best      int32    // the largest of depth
-	even      bool     // all weights are equal
-	rate      float64  // requests for the block at rateDepth
-	rateDepth int32    // -1 = not looked up for this request
+// SessionUser is implemented by filters that call View.SessionReplica. Only
+// their pools remember sessions.
+type SessionUser interface{ UsesSessions() bool }
 
-	terms []float64 // per candidate, then per term
-	width int       // terms a candidate
+// Termed is implemented by policies that explain their order: Terms names the
+// terms that they set by View.SetTerm. The slice must not change.
+type Termed interface{ Terms() []string }
+
+// Counted is implemented by policies that keep counters. Counters appends them to
+// dst.
+type Counted interface {
+	Counters(dst []Counter) []Counter
 }
 
-// Cached is the number of the prompt's tokens that the replica at index i of
-// Replicas is believed to hold in its KV cache. It is 0 for all unless the
-// policy is a PrefixUser.
-func (v *View) Cached(i int) int {
-	if len(v.depth) == 0 {
-		return 0
-	}
-	return v.tokens(v.depth[v.Replicas[i].slot])
-}
-
-// Queue is the prefill work that the replica at index i of Replicas has before
-// it, predicted: prompt tokens that it has not cached, of requests whose first
-// token has not come, less what it must have done of them by now. A token deep
-// in a prompt counts for more than one, as attention makes it cost more.
-func (v *View) PrefillBacklog(i int) float64 { return v.pool.load.backlog(v.Replicas[i], v.Now) }
-
-// Queued is the number of requests in that queue.
-func (v *View) PrefillQueueLen(i int) int { return v.Replicas[i].prefill.n }
-
-// Uncached is the number of prompt tokens to be computed of those requests,
-// nothing taken off for time.
-func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.uncached }
-
-// InUse is how many blocks of the cache the requests on the replica at index i
-// of Replicas need, shared ones counted once; 0 unless the policy is a
-// PrefixUser.
-func (v *View) BlocksInUse(i int) int {
-	if c := v.Replicas[i].cache; c != nil {
-		return c.InUse()
-	}
-	return 0
-}
-
-// Shared is how many of the prompt's blocks are among those in use.
-func (v *View) SharedBlocks(i int) int {
-	if c := v.Replicas[i].cache; c != nil {
-		return c.MatchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
-	}
-	return 0
-}
-
-// Work is the prefill work that the request would be on the replica at index i
-// of Replicas, in the tokens of Queue.
-func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
-
-// Speed is the prefill speed of the replica at index i of Replicas, learned
-// from first tokens, in the tokens of Queue a second.
-func (v *View) PrefillSpeed(i int) float64 { return v.pool.load.speedOf(v.Replicas[i]) }
-
-// Heat is how often, of late, requests came for the first of the prompt's
-// blocks that the replica at index i of Replicas lacks: a count that falls to
-// 1/e in a minute. It is 0 where no replica has that block.
-func (v *View) BlockRequestRate(i int) float64 {
-	if v.best == 0 {
-		return 0
-	}
-	d := v.depth[v.Replicas[i].slot]
-	if d >= v.best {
-		return 0
-	}
-	if d != v.rateDepth {
-		// Most replicas lack the same block: it is looked up once for all.
-		v.rateDepth, v.rate = d, v.pool.caches.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
-	}
-	return v.rate
-}
-
-// BestCached is the largest Cached of all replicas, candidates or not.
-func (v *View) BestCached() int { return v.tokens(v.best) }
-
-// tokens is how many of the prompt's tokens its first blocks hold. The last
-// one is computed whatever is cached: its result is the first output token.
-func (v *View) tokens(blocks int32) int {
-	return max(0, min(int(blocks)*v.BlockTokens, v.input-1))
-}
-
-// SetTerm records what a policy computed for the candidate at position c of
-// Candidates, under the name at position term of Terms.
-func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
-
-// Least appends to dst the n candidates with the lowest cost, cheapest first,
-// ties in random order. cost is called once a candidate with its position in
-// Candidates and its replica.
-func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []int {
-	var best [3]float64
-	var ties [3]uint64
-	start, found := len(dst), 0
-	n = min(n, len(best))
-	for c, i := range v.Candidates {
-		x, tie := cost(c, v.Replicas[i]), uint64(0)
-		if found == n {
-			if x > best[n-1] {
-				continue
-			}
-			tie = v.Rand.Uint64()
-			if x == best[n-1] && tie >= ties[n-1] {
-				continue
-			}
-		} else {
-			tie = v.Rand.Uint64()
-			dst = append(dst, 0)
-			found++
-		}
-		pos := found - 1
-		for ; pos > 0 && (x < best[pos-1] || x == best[pos-1] && tie < ties[pos-1]); pos-- {
-			best[pos], ties[pos], dst[start+pos] = best[pos-1], ties[pos-1], dst[start+pos-1]
-		}
-		best[pos], ties[pos], dst[start+pos] = x, tie, i
-	}
-	return dst
+// Counter is one counter of a policy or filter, by the name and labels of its
+// metric, such as `session_decisions_total{rank="home"}`.
+type Counter struct {
+	Name  string
+	Value uint64
 }

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"pointsman/decider/kvcache"
 )
 
 // PoolConfig describes a pool.
@@ -26,7 +24,13 @@ type PoolConfig struct {
 	SlowStart time.Duration // a replica that came up takes its full share after this
 	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
 
-	Filters Filters // what narrows the choice before the policy makes it
+	// Filters narrow the candidates, in this order, before the policy ranks them.
+	Filters []Filter
+	// Spill is how far, in requests, a filter's choice may be above the least
+	// loaded candidate before the filter gives way; see View.Keep.
+	Spill      int
+	LoRASlots  int    // adapters that an engine keeps loaded, if it does not report it; 0 = DefaultLoRASlots
+	Node, Zone string // where the agent runs, as in ReplicaConfig
 
 	Admission *Admission // who waits and who is refused; nil = all are sent at once
 
@@ -46,6 +50,9 @@ const DefaultBlockTokens = BlockBytes / bytesPerToken
 // or an 8B model on one. Half or twice as much costs some percent of the time
 // to first token.
 const DefaultCacheTokens = 500_000
+
+// DefaultLoRASlots is how many adapters an engine is taken to keep loaded.
+const DefaultLoRASlots = 8
 
 // DefaultLease is long enough for a long answer and short enough that a lost
 // log line does not weigh on a replica for the rest of the day.
@@ -68,54 +75,43 @@ type Pool struct {
 	replicas []*Replica
 	byName   map[string]*Replica
 
-	open      []int         // indexes of the replicas that take requests
-	plain     bool          // no limit is set: open is all there is to know
-	coolUntil time.Duration // the latest of the replicas'
-	slowUntil time.Duration // when the last slow start ends
+	open         []int         // indexes of the replicas that take requests
+	plain        bool          // no limit is set: open is all there is to know
+	ejectedUntil time.Duration // the latest of the replicas'
+	slowUntil    time.Duration // when the last slow start ends
 
-	filters  []filter
-	whys     []string // Decision.Why by the set of filters that narrowed the choice
-	sessions sessions
+	filters filterChain
 
-	caches        *kvcache.Model // nil = the policy does not look at prompts
 	bytesPerToken bytesPerTokenEstimator
-	load          loadEstimate
 
-	admission admission     // what waits
-	newsAt    time.Duration // when the proxy last told of a request
-	statesAt  time.Duration // when it last told of its servers
-	followers uint64        // of blocks, so far
-	anyLists  bool          // some engine has told its adapters
+	admission  admission     // what waits
+	reportedAt time.Duration // when the proxy last reported anything of a request
+	statesAt   time.Duration // when it last reported the state of its servers
+	anyLists   bool          // some engine has listed its adapters
 
-	reservations reservations
-	gone         tombstones
-	records      records
-	stats        PoolStats
+	account account
+	gone    tombstones
+	records records
+	stats   PoolStats
 
-	view         View
-	some         []int    // scratch for candidates
-	extrapolated []uint64 // scratch of extrapolate
-	order        []int    // scratch for the policy's answer
-
-	wide   []int   // the candidates before the filters
-	stages []stage // what each filter left of them, if not all
-	kept   []int   // scratch of the filters
-	why    int     // which filters narrowed the choice, as a place in whys
+	view  View
+	some  []int // scratch for candidates
+	order []int // scratch for the policy's answer
 }
 
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 	p := &Pool{
-		name:         name,
-		seed:         []byte(name),
-		clock:        clock,
-		byName:       map[string]*Replica{},
-		reservations: newReservations(),
-		gone:         newTombstones(),
-		statesAt:     -blindAfter - 1,
-		view:         View{Rand: r},
+		name:     name,
+		seed:     []byte(name),
+		clock:    clock,
+		byName:   map[string]*Replica{},
+		account:  account{reservations: newReservations()},
+		gone:     newTombstones(),
+		statesAt: -blindAfter - 1,
+		view:     View{Rand: r},
 	}
 	p.view.pool, p.admission.pool = p, p
-	p.load.reservations = &p.reservations
+	p.account.load.reservations = &p.account.reservations
 	return p
 }
 
@@ -139,8 +135,8 @@ func (p *Pool) configure(c PoolConfig) {
 	if c.CacheTokens == 0 {
 		c.CacheTokens = DefaultCacheTokens
 	}
-	if c.Filters.LoRASlots == 0 {
-		c.Filters.LoRASlots = DefaultLoRASlots
+	if c.LoRASlots == 0 {
+		c.LoRASlots = DefaultLoRASlots
 	}
 	same := !first && c.PolicyKey == p.config.PolicyKey
 	p.config = c
@@ -159,12 +155,16 @@ func (p *Pool) configure(c PoolConfig) {
 			p.tokens.Store(t.Tokens())
 		}
 		if before != nil || p.tokens.Load() != nil {
-			p.closeCaches()
+			p.account.caches.close(p.replicas)
 		}
 	}
 	p.setBlockTokens()
-	p.setFilters()
-	p.configureCaches()
+	p.filters.configure(c.Filters, c.PolicyName)
+	p.account.sessions.enable(p.filters.usesSessions())
+	p.account.caches.enable(p.usesPrefix.Load(), p.replicas)
+	if !p.usesPrefix.Load() {
+		p.view.depth, p.view.best = nil, 0
+	}
 	now := p.clock()
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
@@ -218,12 +218,12 @@ func (p *Pool) setReplicas(list []*Replica) {
 		if r.cacheTokens == 0 {
 			r.cacheTokens = p.config.CacheTokens
 		}
-		r.near = p.config.Filters.nearness(r)
+		r.near = p.nearness(r)
 		if r.adapters.slots = r.slotsReported; r.slotsReported == 0 {
-			r.adapters.slots = p.config.Filters.LoRASlots
+			r.adapters.slots = p.config.LoRASlots
 		}
 	}
-	p.syncCaches(list)
+	p.account.caches.setReplicas(p.replicas, list)
 	p.replicas = list
 	p.view.Replicas, p.view.even = list, true
 	for _, r := range list {
@@ -262,10 +262,10 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	seen := r.Blocks
-	r.Blocks = p.extrapolate(r, now)
+	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
-	if p.gone.take(r.ID) {
+	if p.gone.pop(r.ID) {
 		d.Why = "client_gone"
 		p.stats.ClientGone++
 		return
@@ -284,7 +284,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
 		d.Why = p.noneOpen()
 		p.stats.Undecided++
-		p.load.demand.add(prefillCost(r.Input, r.Input), now)
+		p.account.load.demand.add(prefillCost(r.Input, r.Input), now)
 		if len(p.open) == 0 && p.config.RetryAfter > 0 {
 			d.Status, d.Reason = 503, noReplica
 			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
@@ -293,12 +293,12 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		return
 	}
 	chosen := p.replicas[p.order[0]]
-	d.Server, d.Why = chosen.name, p.whys[p.why]
+	d.Server, d.Why = chosen.name, p.filters.why()
 	for i, o := range p.order[1:min(3, len(p.order))] {
 		d.Fallbacks[i] = p.replicas[o].name
 	}
 	p.records.add(p, r, d, now)
-	p.countNarrowed()
+	p.filters.count()
 	chosen.chosen++
 	p.stats.InputTokens += uint64(max(r.Input, 0))
 	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
@@ -328,13 +328,13 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 	v.Now = now
 	v.Candidates = p.candidates(r, now)
 	v.Candidates = p.admission.mask.filter(v.Candidates)
-	p.wide = v.Candidates
+	p.filters.begin(v.Candidates)
 	p.order = p.order[:0]
 	if len(v.Candidates) == 0 {
 		return
 	}
-	p.narrow(r)
-	p.matchPrefix(r)
+	p.filters.narrow(r, v)
+	p.view.matchPrefix(r)
 	if v.width = len(p.terms); v.width > 0 {
 		need := v.width * len(v.Candidates)
 		if cap(v.terms) < need {
@@ -347,7 +347,7 @@ func (p *Pool) rank(r *Request, now time.Duration) {
 		p.order = append(p.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])
 	}
 	p.addFallbacks(v.Candidates)
-	p.addFallbacks(p.wide)
+	p.addFallbacks(p.filters.before)
 }
 
 // addFallbacks fills the order up to a decision and two fallbacks. Each is the
@@ -386,7 +386,7 @@ func (p *Pool) close() {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.admission.drain(now)
-	for v := p.reservations.oldest(); v != nil; v = p.reservations.oldest() {
+	for v := p.account.oldest(); v != nil; v = p.account.oldest() {
 		p.release(v, Outcome{End: Expired}, now)
 	}
 	p.config.Discover = false

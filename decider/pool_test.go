@@ -13,7 +13,7 @@ import (
 // nothing is in flight.
 func TestPoolAccounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policies := []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, must(NewSession(SessionOptions{Fallbacks: 2, LoadBound: 1.5}))}
+		policies := []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}}
 		policy := rapid.SampledFrom(policies).Draw(t, "policy")
 		p, clock := newTestPool(policy, rapid.IntRange(1, 5).Draw(t, "replicas"), func(c *PoolConfig) {
 			c.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
@@ -33,8 +33,8 @@ func TestPoolAccounts(t *testing.T) {
 		}
 		check := func() {
 			inFlight, waiting, tokens := map[*Replica]int{}, map[*Replica]int{}, map[*Replica]int{}
-			for _, i := range p.reservations.byID {
-				v := &p.reservations.slots[i]
+			for _, i := range p.account.byID {
+				v := &p.account.slots[i]
 				inFlight[v.replica]++
 				tokens[v.replica] += v.tokens
 				if !v.started {
@@ -110,7 +110,7 @@ func TestPoolAccounts(t *testing.T) {
 		clock.now += 2 * time.Minute
 		p.sweep()
 		check()
-		if n := p.reservations.len(); n != 0 {
+		if n := p.account.len(); n != 0 {
 			t.Fatalf("%d reservations outlive their leases", n)
 		}
 		for _, r := range p.replicas {
@@ -294,7 +294,7 @@ func TestLeaseIsRenewedByNews(t *testing.T) {
 	p.FirstToken(streaming, []byte("r0"))
 	clock.now += 10 * time.Second
 	p.sweep()
-	if p.reservations.find(quiet) != nil || p.reservations.find(streaming) == nil {
+	if p.account.find(quiet) != nil || p.account.find(streaming) == nil {
 		t.Error("want the quiet one expired and the other one alive")
 	}
 	if s := p.Status().Stats; s.Expired != 1 {
@@ -353,7 +353,7 @@ func TestReloadKeepsReservations(t *testing.T) {
 }
 
 func TestDecideDoesNotAllocate(t *testing.T) {
-	for _, policy := range []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, must(NewSession(SessionOptions{Fallbacks: 2}))} {
+	for _, policy := range []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}} {
 		p, _ := newTestPool(policy, 64)
 		r := Request{Pool: p, Input: 1000, HasSession: true}
 		var d Decision
@@ -383,7 +383,6 @@ func BenchmarkDecide(b *testing.B) {
 		{"round_robin", func() Policy { return &RoundRobin{} }},
 		{"power_of_two", func() Policy { return PowerOfTwo{} }},
 		{"least_requests", func() Policy { return LeastRequests{} }},
-		{"session", func() Policy { return must(NewSession(SessionOptions{Fallbacks: 2})) }},
 	}
 	for _, pc := range policies {
 		for _, n := range []int{8, 64, 512, 4096} {

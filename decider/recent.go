@@ -2,26 +2,26 @@ package decider
 
 import "time"
 
-// perSecond counts events over about the last second: those of this second of the
-// clock, and of the one before as much as the last second still covers.
+// perSecond counts events over about the last second: those of the current second
+// of the clock, and the share of the previous one that the last second covers.
 type perSecond struct {
 	second    int64
 	now, last int
 }
 
 func (m *perSecond) add(t time.Duration) {
-	m.turn(t)
+	m.roll(t)
 	m.now++
 }
 
 // rate is the number of events in the second before t.
 func (m *perSecond) rate(t time.Duration) float64 {
-	m.turn(t)
+	m.roll(t)
 	into := float64(t%time.Second) / float64(time.Second)
 	return float64(m.now) + float64(m.last)*(1-into)
 }
 
-func (m *perSecond) turn(t time.Duration) {
+func (m *perSecond) roll(t time.Duration) {
 	second := int64(t / time.Second)
 	switch second - m.second {
 	case 0:
@@ -41,7 +41,7 @@ type latency struct {
 	some bool
 }
 
-// latencyKept is how long a mean without news counts. Without an end, a
+// latencyKept is how long a mean without new samples counts. Without a limit, a
 // replica that was slow once would never be tried again.
 const latencyKept = 30 * time.Second
 

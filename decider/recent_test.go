@@ -80,37 +80,37 @@ func TestAdaptersAreKeptAsEnginesDo(t *testing.T) {
 			t.Fatalf("has %v, want %v", got, w)
 		}
 	}
-	a.take("x")
-	a.drop("x")
+	a.reserve("x")
+	a.release("x")
 	want() // cancelled before its first byte
 	for _, n := range []string{"x", "y"} {
-		a.take(n)
+		a.reserve(n)
 		a.started(n)
-		a.drop(n)
+		a.release(n)
 	}
-	a.take("x")
+	a.reserve("x")
 	want("y", "x")
-	a.take("z")
+	a.reserve("z")
 	want("x", "z") // y was idle, and the least recent
-	a.take("y")
+	a.reserve("y")
 	want("x", "z", "y") // all in use
-	a.drop("z")
+	a.release("z")
 	want("x", "y")
-	a.drop("nobody")
+	a.release("nobody")
 	a.started("nobody")
 	want("x", "y")
-	a.drop("x")
+	a.release("x")
 	want("x", "y")
-	a.restart()
+	a.restarted()
 	want("y") // which is in flight, as far as known
-	a.drop("y")
+	a.release("y")
 	want()
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	var s sessions
+	var s sessionMemory
 	replica := &Replica{}
-	s.put(&Request{Session: 1, HasSession: true}, replica)
+	s.add(&Request{Session: 1, HasSession: true}, replica)
 	if s.last(&Request{Session: 1, HasSession: true}) != nil {
 		t.Error("remembers while it is off")
 	}
@@ -118,9 +118,9 @@ func TestSessionsAreBounded(t *testing.T) {
 	const many = 3 * sessionRows * sessionsARow
 	kept := &Request{Session: 0, HasSession: true}
 	for n := range uint64(many) {
-		s.put(&Request{Session: n + 1, HasSession: true}, replica)
+		s.add(&Request{Session: n + 1, HasSession: true}, replica)
 		if n%1000 == 0 {
-			s.put(kept, replica)
+			s.add(kept, replica)
 		}
 	}
 	if s.last(kept) != replica {
@@ -135,7 +135,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if there < sessionRows*sessionsARow*9/10 || there > sessionRows*sessionsARow {
 		t.Errorf("%d sessions kept of room for %d", there, sessionRows*sessionsARow)
 	}
-	s.put(&Request{Session: 7}, replica)
+	s.add(&Request{Session: 7}, replica)
 	s.enable(false)
 	if s.rows != nil {
 		t.Error("memory is kept while it is off")

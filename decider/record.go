@@ -155,7 +155,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 	defer p.mu.Unlock()
 	now := p.clock()
 	seen := r.Blocks
-	r.Blocks = p.extrapolate(r, now)
+	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
 	p.rank(r, now)
 	x := Explanation{
@@ -179,7 +179,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 			x.Refused = 503
 		}
 	} else {
-		x.Why = p.whys[p.why]
+		x.Why = p.filters.why()
 	}
 	position := map[int]int{}
 	for c, i := range p.view.Candidates {
@@ -194,7 +194,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 		}
 		if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
-		} else if cand.Excluded = p.narrowedBy(rep.index); cand.Excluded != "" {
+		} else if cand.Excluded = p.filters.excludedBy(rep.index); cand.Excluded != "" {
 			// It might be chosen, but for a filter.
 		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
 			cand.Excluded = "slow start"

@@ -16,13 +16,13 @@ type Replica struct {
 	index   int // in the pool's list; -1 once removed
 	slot    int // a small number that no other member has; see assignSlots
 
-	weight   int // relative share; 0 = draining
-	limit    int // most requests in flight; 0 = none
-	down     bool
-	unwell   bool // by the agent's own checks
-	draining bool
-	listed   bool          // named in the configuration, not found at the proxy
-	since    time.Duration // when it was last seen to come up
+	weight    int // relative share; 0 = draining
+	limit     int // most requests in flight; 0 = none
+	down      bool
+	unhealthy bool // by the agent's own checks
+	draining  bool
+	listed    bool          // named in the configuration, not found at the proxy
+	since     time.Duration // when it was last seen to come up
 
 	inFlight int // reservations
 	waiting  int // of these, before their first byte
@@ -48,8 +48,8 @@ type Replica struct {
 
 	concurrency concurrency // the learned limit of its requests
 
-	failures  int           // consecutive ones
-	coolUntil time.Duration // not chosen before, unless nothing else is left
+	failures     int           // consecutive ones
+	ejectedUntil time.Duration // not chosen before, unless nothing else is left
 
 	chosen uint64 // decisions
 	served uint64 // outcomes it served
@@ -103,6 +103,17 @@ func (r *Replica) CacheTokens() int {
 	return max(r.cacheTokens, min(r.cacheSeen, mostSeen*r.cacheTokens))
 }
 
+// nearness is how near r is to the agent; see Replica.Near.
+func (p *Pool) nearness(r *Replica) int {
+	switch {
+	case p.config.Node != "" && r.node == p.config.Node:
+		return 2
+	case p.config.Zone != "" && r.zone == p.config.Zone:
+		return 1
+	}
+	return 0
+}
+
 // Signals is what the replica's engine last said; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }
 
@@ -120,18 +131,18 @@ func (r *Replica) Weight() int { return r.weight }
 func (r *Replica) Load() float64 { return float64(r.inFlight+1) / float64(max(r.weight, 1)) }
 
 // open reports whether the replica takes requests at all.
-func (r *Replica) open() bool { return !r.down && !r.unwell && !r.draining && r.weight > 0 }
+func (r *Replica) open() bool { return !r.down && !r.unhealthy && !r.draining && r.weight > 0 }
 
 // state names what keeps the replica from being chosen, or "up".
 func (r *Replica) state(now time.Duration) string {
 	switch {
-	case r.down, r.unwell:
+	case r.down, r.unhealthy:
 		return "down"
 	case r.draining || r.weight == 0:
 		return "draining"
 	case r.limit > 0 && r.inFlight >= r.limit:
 		return "full"
-	case now < r.coolUntil:
+	case now < r.ejectedUntil:
 		return "cooling"
 	}
 	return "up"

@@ -7,19 +7,19 @@ import (
 )
 
 // reservation is what a decision holds until its outcome: one request's share
-// of a replica's load. It ends by its outcome or, when the feed loses that, by
+// of a replica's load. It ends with its outcome or, if the feed loses that, with
 // its lease.
 type reservation struct {
 	id         ID
 	replica    *Replica
-	decided    *Replica // nil when the proxy went ahead without a decision
+	decided    *Replica // nil = the proxy chose by itself
 	lease      time.Duration
 	at         time.Duration
 	tokens     int  // prompt and expected output
 	input      int  // of these, prompt
 	started    bool // the first byte has come
 	prefill    prefill
-	waited     time.Duration  // it was held so long before it was decided
+	waited     time.Duration  // how long it was held before it was decided
 	start      float64        // its tenant's start tag, where the proxy queues
 	cache      *kvcache.Cache // counts the request's blocks; nil = none does
 	pinned     bool           // they are pinned there
@@ -28,8 +28,9 @@ type reservation struct {
 	next, prev int32
 }
 
-// reservations is a slab of reservations, found by id, in the order in which
-// their leases end. The slots are reused, with the slices they hold.
+// reservations is a slab of reservations, found by id and listed in the order in
+// which their leases end. Slots are reused, with the slices that they hold. It
+// lives under the pool's lock.
 type reservations struct {
 	slots []reservation // slot 0 is the head of the list
 	byID  map[ID]int32
@@ -47,8 +48,8 @@ func (s *reservations) find(id ID) *reservation {
 	return nil
 }
 
-// add returns a new reservation for id, last in the list. The pointer is
-// valid until the next add.
+// add returns a new reservation for id, last in the list. Its fields but request's
+// slices are zero. The pointer is valid until the next add.
 func (s *reservations) add(id ID) *reservation {
 	var i int32
 	if n := len(s.free); n > 0 {
@@ -59,10 +60,13 @@ func (s *reservations) add(id ID) *reservation {
 	}
 	s.byID[id] = i
 	v := &s.slots[i]
-	v.id = id
+	*v = reservation{id: id, request: Request{Blocks: v.request.Blocks}}
 	s.link(i)
 	return v
 }
+
+// at is the reservation in slot i.
+func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 
 // index is the slot of v.
 func (s *reservations) index(v *reservation) int32 { return s.slots[v.prev].next }
@@ -104,102 +108,9 @@ func (s *reservations) oldest() *reservation {
 
 func (s *reservations) len() int { return len(s.byID) }
 
-// reserve books r on replica. The caller holds the lock.
-func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
-	if v := p.reservations.find(r.ID); v != nil {
-		// The proxy asks again for a request it could not place: what was
-		// reserved for the first answer ends here.
-		p.stats.Replaced++
-		p.release(v, Outcome{End: Refused}, now)
-	}
-	v := p.reservations.add(r.ID)
-	v.decided = replica
-	v.at = now
-	v.lease = now + p.config.Lease
-	v.started = false
-	v.waited, v.start = 0, 0
-	v.tokens = r.Input + max(r.Output, 0)
-	v.input = r.Input
-	v.request.keep(r)
-	p.book(v, replica, now)
-	p.admission.sent(v, 1)
-}
-
 // keep copies what a Policy may want to know of a request later on.
 func (r *Request) keep(from *Request) {
 	blocks := append(r.Blocks[:0], from.Blocks...)
 	*r = *from
 	r.Blocks, r.body = blocks, nil
-}
-
-// book counts v on replica, which the request goes to.
-func (p *Pool) book(v *reservation, replica *Replica, now time.Duration) {
-	v.replica = replica
-	replica.taken.add(now)
-	p.sessions.put(&v.request, replica)
-	if v.request.LoRA != "" {
-		replica.adapters.take(v.request.LoRA)
-		if v.started {
-			replica.adapters.started(v.request.LoRA)
-		}
-	}
-	replica.inFlight++
-	replica.tokens += v.tokens
-	replica.input += v.input
-	if !v.started {
-		replica.waiting++
-	}
-	p.load.enqueue(v, v.input-p.cached(v), now)
-	p.reserveBlocks(v, now)
-}
-
-// unbook takes v off its replica.
-func (p *Pool) unbook(v *reservation, now time.Duration) {
-	p.load.dequeue(v, now)
-	v.releaseBlocks()
-	v.replica.inFlight--
-	v.replica.tokens -= v.tokens
-	v.replica.input -= v.input
-	if !v.started {
-		v.replica.waiting--
-	}
-	if v.request.LoRA != "" {
-		v.replica.adapters.drop(v.request.LoRA)
-	}
-}
-
-// move books v on the replica that really serves it.
-func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
-	p.unbook(v, now)
-	p.book(v, replica, now)
-	p.stats.Mismatches++
-}
-
-// release ends v. The caller holds the lock.
-func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
-	p.load.ended(v, o)
-	p.unbook(v, now)
-	p.admission.ended(v, now)
-	if p.observer != nil && v.replica.index >= 0 {
-		p.observer.Finished(&v.request, v.replica.index, o)
-	}
-	p.reservations.remove(v)
-}
-
-// sweep ends the reservations whose lease has passed.
-func (p *Pool) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock()
-	for v := p.reservations.oldest(); v != nil && v.lease <= now; v = p.reservations.oldest() {
-		p.expire(v, now)
-	}
-	p.admission.dispatch(now)
-}
-
-// expire ends v, whose outcome is not told.
-func (p *Pool) expire(v *reservation, now time.Duration) {
-	p.stats.Expired++
-	p.resetCacheSize(v.replica)
-	p.release(v, Outcome{End: Expired}, now)
 }

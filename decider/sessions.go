@@ -1,11 +1,11 @@
 package decider
 
-// sessions remembers which replica each session was given last. Its memory is
-// fixed: a session has its place in one row of sessionsARow, and
-// when that is full takes the place of the one longest not heard of.
-type sessions struct {
-	rows []sessionRow // none = remember nothing
-	tick uint32
+// sessionMemory remembers which replica each session was sent to last. Its memory
+// is fixed: a session has a place in one row, and takes that of the session
+// longest unseen when the row is full. It lives under the pool's lock.
+type sessionMemory struct {
+	rows []sessionRow // none = nothing is remembered
+	tick uint32       // requests remembered so far
 }
 
 const (
@@ -16,10 +16,11 @@ const (
 type sessionRow [sessionsARow]struct {
 	key     uint64
 	replica *Replica
-	heard   uint32 // tick
+	seen    uint32 // the tick of its last request
 }
 
-func (s *sessions) enable(on bool) {
+// enable begins to remember sessions, or forgets all.
+func (s *sessionMemory) enable(on bool) {
 	switch {
 	case !on:
 		s.rows = nil
@@ -28,10 +29,12 @@ func (s *sessions) enable(on bool) {
 	}
 }
 
-func (s *sessions) row(key uint64) *sessionRow { return &s.rows[scramble(key)%uint64(len(s.rows))] }
+func (s *sessionMemory) row(key uint64) *sessionRow {
+	return &s.rows[scramble(key)%uint64(len(s.rows))]
+}
 
-// put notes that r goes to replica.
-func (s *sessions) put(r *Request, replica *Replica) {
+// add notes that r goes to replica.
+func (s *sessionMemory) add(r *Request, replica *Replica) {
 	if s.rows == nil || !r.HasSession {
 		return
 	}
@@ -44,15 +47,15 @@ func (s *sessions) put(r *Request, replica *Replica) {
 			at = k
 			break
 		}
-		if row[at].replica != nil && (e.replica == nil || s.tick-e.heard > s.tick-row[at].heard) {
+		if row[at].replica != nil && (e.replica == nil || s.tick-e.seen > s.tick-row[at].seen) {
 			at = k
 		}
 	}
-	row[at].key, row[at].replica, row[at].heard = r.Session, replica, s.tick
+	row[at].key, row[at].replica, row[at].seen = r.Session, replica, s.tick
 }
 
-// last returns the replica of the session of r, or nil.
-func (s *sessions) last(r *Request) *Replica {
+// last returns the replica of the session of r, nil if that is unknown.
+func (s *sessionMemory) last(r *Request) *Replica {
 	if s.rows == nil || !r.HasSession {
 		return nil
 	}

@@ -24,17 +24,16 @@ type PoolStats struct {
 	Decisions         uint64       // asked
 	Undecided         uint64       // of these, no replica could be chosen
 	ClientGone        uint64       // of these, the client had left already
-	Outcomes          [Ends]uint64 // told by the feed
-	Unreserved        uint64       // of these, of replicas' answers to requests that held no reservation
+	Outcomes          [Ends]uint64 // reported by the feed
+	Unreserved        uint64       // of these, of requests that had no reservation
 	Adopted           uint64       // reservations made from the feed: the proxy went ahead by itself
 	Mismatches        uint64       // served by another replica than the chosen one
 	Expired           uint64       // reservations ended without an outcome
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
-	PolicyPanics      uint64              // recovered while binding requests that were held
-	Narrowed          [filterKinds]uint64 // decisions whose choice a filter narrowed
-	InputTokens       uint64              // prompt tokens of the decided, estimated
-	CachedTokens      uint64              // of these, believed cached on the replica chosen
+	PolicyPanics      uint64 // recovered while binding requests that were held
+	InputTokens       uint64 // prompt tokens of the decided, estimated
+	CachedTokens      uint64 // of these, believed cached on the replica chosen
 }
 
 // ReplicaStatus is a replica at one moment.
@@ -54,13 +53,13 @@ type ReplicaStatus struct {
 
 	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
 	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
-	// SignalAge is how long ago the engine last said something, in seconds; -1
+	// SignalAge is how long ago the engine last reported its load, in seconds; -1
 	// = never.
 	SignalAge float64 `json:"signal_age_s"`
-	// What the engine counted while it was listened to.
+	// What the engine has counted since the agent reads its metrics.
 	PromptTokens uint64 `json:"engine_prompt_tokens,omitempty"`
 	QueryTokens  uint64 `json:"engine_query_tokens,omitempty"` // looked for in the prefix cache
-	HitTokens    uint64 `json:"engine_hit_tokens,omitempty"`   // of these, found
+	HitTokens    uint64 `json:"engine_hit_tokens,omitempty"`   // of these, found there
 }
 
 // PoolStatus is a pool at one moment.
@@ -88,19 +87,6 @@ type PoolStatus struct {
 	PolicyStats []Counter `json:"-"`
 }
 
-// Counter is one figure of a policy, by the name and labels that its metric
-// shall have, such as `session_decisions_total{rank="home"}`.
-type Counter struct {
-	Name  string
-	Value uint64
-}
-
-// Counted is implemented by policies that keep counters. It appends them to
-// dst, with the pool locked.
-type Counted interface {
-	Counters(dst []Counter) []Counter
-}
-
 // Status returns the pool as it is now.
 func (p *Pool) Status() PoolStatus {
 	p.mu.Lock()
@@ -110,7 +96,7 @@ func (p *Pool) Status() PoolStatus {
 		Name:          p.name,
 		Policy:        p.config.PolicyName,
 		Models:        append(append([]string{}, p.config.Models...), p.config.LoRA...),
-		Reservations:  p.reservations.len(),
+		Reservations:  p.account.len(),
 		Decisions:     p.stats.Decisions,
 		FellOpen:      p.stats.Adopted + p.stats.Unreserved,
 		BytesPerToken: p.BytesPerToken(), PromptTokens: p.stats.InputTokens, CachedTokens: p.stats.CachedTokens,
@@ -130,14 +116,12 @@ func (p *Pool) Status() PoolStatus {
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			CoolFor: max(0, r.coolUntil-now).Seconds(), Listed: r.listed,
-			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
+			CoolFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
+			CacheTokens: r.CacheTokens(), PrefillSpeed: p.account.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}
-	for _, f := range p.filters {
-		s.PolicyStats = append(s.PolicyStats, Counter{`narrowed_total{filter="` + filterNames[f.kind] + `"}`, p.stats.Narrowed[f.kind]})
-	}
+	s.PolicyStats = p.filters.Counters(s.PolicyStats)
 	if c, ok := p.policy.(Counted); ok {
 		s.PolicyStats = c.Counters(s.PolicyStats)
 	}

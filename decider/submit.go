@@ -67,7 +67,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if p.gone.take(r.ID) {
+	if p.gone.pop(r.ID) {
 		d.Why = "client_gone"
 		p.stats.ClientGone++
 		return false, nil
@@ -128,7 +128,7 @@ func (a *admission) decideInProxy(r *Request, d *Decision, e queue.Entry, now ti
 	d.Class, d.Offset, d.Ordered = slot.Class, slot.Offset, true
 	a.count(r).Admitted++
 	p.decide(r, d, now)
-	if v := p.reservations.find(r.ID); v != nil {
+	if v := p.account.find(r.ID); v != nil {
 		v.start = slot.Start
 	}
 }

@@ -32,8 +32,8 @@ var TokenDefaults = TokenOptions{BlockTokens: 16, OnUntokenized: "load_balance",
 // Reject reports whether requests without tokens are refused.
 func (o *TokenOptions) Reject() bool { return o.OnUntokenized == "reject" }
 
-// check names the option at fault.
-func (o *TokenOptions) check() error {
+// Validate returns an error that begins with the name of the option at fault.
+func (o TokenOptions) Validate() error {
 	switch {
 	case o.BlockTokens < 1 || o.BlockTokens > 1024:
 		return fmt.Errorf("block_tokens: want 1 to 1024, not %d", o.BlockTokens)

@@ -1,10 +1,11 @@
 package decider
 
-// tombstones remembers the last requests that ended without a reservation: a
+// tombstones remembers the last requests that ended without a reservation. A
 // client that leaves while its request is being decided is logged first and
-// decided later, and that decision must not book a load that never ends. So do
-// questions that waited in the sockets of an agent that was stopped: there are
-// as many as the proxy asks in the seconds until it takes the agent out.
+// decided later, and that decision must not book a load that never ends. The
+// same holds for questions that waited in the sockets of an agent that was
+// stopped: as many as the proxy asks in the seconds until it takes the agent out.
+// It lives under the pool's lock.
 type tombstones struct {
 	ring [4096]ID
 	next int
@@ -20,8 +21,8 @@ func (t *tombstones) add(id ID) {
 	t.next = (t.next + 1) % len(t.ring)
 }
 
-// take reports whether id is there, and forgets it.
-func (t *tombstones) take(id ID) bool {
+// pop removes id and reports whether it was there.
+func (t *tombstones) pop(id ID) bool {
 	if len(t.set) == 0 {
 		return false
 	}

@@ -58,7 +58,7 @@ func (o *Options) measure(ctx context.Context, p Policy, calls []call) (*Result,
 // predict has the simulator play the same workload.
 func (o *Options) predict(p Policy, t *trace.Trace, rate float64) (Prediction, error) {
 	r, err := replay.Run(t, replay.Options{
-		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission, MirrorScale: 1,
+		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission, CacheScale: 1,
 	})
 	if err != nil {
 		return Prediction{}, err

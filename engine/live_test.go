@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/engine/kvevents"
 	"pointsman/engine/metrics"
 	"pointsman/sim/fakevllm"
@@ -59,7 +60,7 @@ func startEngines(t testing.TB, n int, o fakevllm.Options) []string {
 
 // listen starts a Watch over one pool of those addresses.
 func listen(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
-	return listenBy(t, decider.LeastWork{}, addresses, o)
+	return listenBy(t, policy.LeastWork{}, addresses, o)
 }
 
 // listenTokens is listen with a pool whose policy looks at tokens.

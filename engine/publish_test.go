@@ -17,6 +17,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
+	"pointsman/decider/policy"
 	"pointsman/engine/zmtp"
 	"pointsman/sim/fakevllm"
 )
@@ -259,7 +260,7 @@ func inUse() uint64 {
 
 // spy tells how many tokens of a prompt are believed to be on a replica.
 type spy struct {
-	*decider.KVAware
+	*policy.KVAware
 	replica, cached int
 }
 
@@ -268,10 +269,10 @@ func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	return dst
 }
 
-func kvAware(blockTokens int) *decider.KVAware {
+func kvAware(blockTokens int) *policy.KVAware {
 	o := decider.TokenDefaults
 	o.BlockTokens = blockTokens
-	p, err := decider.NewKVAware(o)
+	p, err := policy.NewKVAware(o)
 	if err != nil {
 		panic(err)
 	}

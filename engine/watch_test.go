@@ -14,6 +14,7 @@ import (
 	vm "github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/engine/metrics"
 )
 
@@ -48,7 +49,7 @@ func TestLeavesNoConnectionBehind(t *testing.T) {
 	})
 	d, w := listen(t, []string{l.Addr().String()}, PoolOptions{})
 	replicas := func(list ...decider.ReplicaConfig) {
-		d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: list}}})
+		d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy.LeastWork{}, Replicas: list}}})
 	}
 	for range 2 {
 		until(t, "a connection", func() bool { return open.Load() == 1 })
@@ -63,7 +64,7 @@ func TestLeavesNoConnectionBehind(t *testing.T) {
 // Engines whose metrics are off are not scraped.
 func TestMetricsOff(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0", Address: "127.0.0.1:1"}}}}})
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0", Address: "127.0.0.1:1"}}}}})
 	w := NewWatch(d, vm.NewSet(), slog.New(slog.DiscardHandler))
 	for path, want := range map[string]int{"off": 0, "": 1} {
 		w.Configure(map[string]PoolOptions{"llama": {Kind: metrics.VLLM, Metrics: path}})

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,7 +161,7 @@ func newDecider() (*decider.Decider, *decider.Pool) {
 	n := uint64(0)
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { n++; return n })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
-		Name: "llama", Policy: decider.LeastRequests{}, Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}},
+		Name: "llama", Policy: policy.LeastRequests{}, Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}},
 	}}})
 	return d, d.Pools()[0]
 }

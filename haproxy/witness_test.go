@@ -10,6 +10,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 // A datagram ends a reservation that the ring has not told the end of, after a
@@ -17,7 +18,7 @@ import (
 func TestWitness(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
-		Name: "llama", Policy: decider.Random{}, Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "127.0.0.1:1"}},
+		Name: "llama", Policy: policy.Random{}, Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "127.0.0.1:1"}},
 	}}})
 	p := d.Pools()[0]
 	f := NewFeed(d, metrics.NewSet(), slog.New(slog.DiscardHandler))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 // A replica that does not answer well is down until it does, and until nobody
@@ -28,7 +29,7 @@ func TestHealth(t *testing.T) {
 	defer server.Close()
 	d := newDecider()
 	address := server.Listener.Addr().String()
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: &decider.RoundRobin{}, Replicas: []decider.ReplicaConfig{
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: &policy.RoundRobin{}, Replicas: []decider.ReplicaConfig{
 		{Name: "r1", Address: address}, {Name: "r2", Address: "127.0.0.1:1"},
 	}}}})
 	await := func(replicaName, state string) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/decider/queue"
 )
 
@@ -18,7 +19,7 @@ import (
 func waiting(t testing.TB) *asked {
 	a := ask(t, Options{})
 	a.d.Apply(decider.Config{Pools: []decider.PoolConfig{{
-		Name: "llama", Models: []string{"my-llama"}, Policy: &decider.RoundRobin{}, PolicyName: "round_robin",
+		Name: "llama", Models: []string{"my-llama"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin",
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000", Limit: 1}},
 		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	}}})

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 func TestMain(m *testing.M) {
@@ -28,13 +29,13 @@ func newDecider() *decider.Decider {
 	seed := uint64(0)
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { seed++; return seed })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{
-		{Name: "llama", Models: []string{"my-llama"}, Policy: &decider.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{
+		{Name: "llama", Models: []string{"my-llama"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{
 			{Name: "r1", Address: "10.0.0.1:8000"}, {Name: "r2", Address: "10.0.0.2:8000"}, {Name: "r3", Address: "10.0.0.3:8000"},
 		}},
-		{Name: "code", Models: []string{"coder"}, Policy: &decider.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{
+		{Name: "code", Models: []string{"coder"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{
 			{Name: "10.0.1.1:8000", Address: "10.0.1.1:8000"}, {Name: "shared", Address: "10.0.0.1:8000"},
 		}},
-		{Name: "bare", Models: []string{"none"}, Policy: &decider.RoundRobin{}, PolicyName: "round_robin", Discover: true},
+		{Name: "bare", Models: []string{"none"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Discover: true},
 	}})
 	return d
 }

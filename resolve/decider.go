@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/discover"
 	"pointsman/session"
 )
@@ -46,10 +47,8 @@ func (r *Config) deciderPool(p *Pool, epoch time.Time) decider.PoolConfig {
 		CacheTokens: p.CacheTokens,
 		Limit:       p.MaxRequests, RetryAfter: p.RetryAfter, SlowStart: p.SlowStart, Lease: c.Lease,
 		Admission: deciderAdmission(p.Admission, epoch),
-		Filters: decider.Filters{
-			Sticky: p.StickySessions, LoRA: p.LoRAAffinity, Locality: p.Locality,
-			Spill: p.Spill, LoRASlots: p.LoRASlots, Node: c.Agent.Node, Zone: c.Agent.Zone,
-		},
+		Filters:   filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
+		Node: c.Agent.Node, Zone: c.Agent.Zone,
 	}
 	for _, r := range p.Ordered() {
 		pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
@@ -58,4 +57,22 @@ func (r *Config) deciderPool(p *Pool, epoch time.Time) decider.PoolConfig {
 		})
 	}
 	return pc
+}
+
+// filters are the filters of a pool, in the order in which they narrow its
+// candidates. To add your own, write one file in decider/policy and one line here.
+func filters(p *Pool) (list []decider.Filter) {
+	for _, f := range []struct {
+		on     bool
+		filter decider.Filter
+	}{
+		{p.StickySessions, policy.StickySessions{}},
+		{p.LoRAAffinity, policy.LoRAAffinity{}},
+		{p.Locality, policy.Locality{}},
+	} {
+		if f.on {
+			list = append(list, f.filter)
+		}
+	}
+	return list
 }

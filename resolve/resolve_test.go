@@ -20,10 +20,10 @@ import (
 var made int
 
 var policies = policy.Table{
-	policy.Plain("least_work", func() decider.Policy { made++; return decider.LeastWork{} }),
-	policy.Plain("least_work_late", func() decider.Policy { return decider.LeastWorkLate{} }).BindsLate(),
-	policy.With("kv_aware", decider.TokenDefaults, decider.NewKVAware),
-	policy.With("session", decider.SessionOptions{Fallbacks: 2}, decider.NewSession),
+	policy.Plain("least_work", func() decider.Policy { made++; return policy.LeastWork{} }),
+	policy.Plain("least_work_late", func() decider.Policy { return policy.LeastWorkLate{} }).BindsLate(),
+	policy.With("kv_aware", decider.TokenDefaults, policy.NewKVAware),
+	policy.With("session", policy.SessionOptions{Fallbacks: 2}, policy.NewSession),
 }
 
 // parse reads and resolves a text, on a machine without HAProxy.
@@ -137,7 +137,7 @@ pools:
 		t.Errorf("routes %s, default pool %s", got, dc.DefaultPool)
 	}
 	a, b := dc.Pools[0], dc.Pools[1]
-	if a.Limit != 3 || a.Replicas[0].Limit != 7 || a.Filters.Zone != "z" || !a.Filters.Locality || a.Filters.LoRASlots == 0 || a.Admission != nil || a.Discover {
+	if a.Limit != 3 || a.Replicas[0].Limit != 7 || a.Zone != "z" || len(a.Filters) != 1 || a.Filters[0].Name() != "locality" || a.LoRASlots == 0 || a.Admission != nil || a.Discover {
 		t.Errorf("%+v", a)
 	}
 	if len(b.Replicas) != 0 || b.Discover || b.Admission == nil {

@@ -47,7 +47,7 @@ func brokenFrames() map[string][]byte {
 		"value of 2^64-1 bytes":   notifyOf(1, 1, messageOf("m", arg{"a", raw(putUvarint([]byte{9}, 1<<64-1))})),
 		"a flood of messages":     frameOf(3, 1, 1, 1, make([]byte, 16000)),
 		"a second hello":          append(helloOf(16380), helloOf(16380)...),
-		"disconnect, wrong types": frameOf(2, 1, 0, 0, pairs(arg{"engine-id", int64(1)})),
+		"disconnect, wrong types": frameOf(2, 1, 0, 0, putPairs(arg{"engine-id", int64(1)})),
 		"disconnect, cut":         frameOf(2, 1, 0, 0, []byte{10, 'a'}),
 	}
 }
@@ -89,11 +89,11 @@ func TestBrokenHello(t *testing.T) {
 		"notify first":       notifyOf(1, 1, messageOf("m")),
 		"disconnect first":   disconnectFrame,
 		"large hello":        helloOf(16380, arg{"x", strings.Repeat("x", maxHello)}),
-		"no max-frame-size":  frameOf(1, 1, 0, 0, pairs(arg{"supported-versions", "2.0"})),
+		"no max-frame-size":  frameOf(1, 1, 0, 0, putPairs(arg{"supported-versions", "2.0"})),
 		"small frames":       helloOf(100),
-		"wrong size type":    frameOf(1, 1, 0, 0, pairs(arg{"max-frame-size", int64(16380)})),
+		"wrong size type":    frameOf(1, 1, 0, 0, putPairs(arg{"max-frame-size", int64(16380)})),
 		"wrong health type":  helloOf(16380, arg{"healthcheck", "yes"}),
-		"wrong engine type":  frameOf(1, 1, 0, 0, pairs(arg{"max-frame-size", uint32(16380)}, arg{"engine-id", []byte("x")})),
+		"wrong engine type":  frameOf(1, 1, 0, 0, putPairs(arg{"max-frame-size", uint32(16380)}, arg{"engine-id", []byte("x")})),
 		"cut":                frameOf(1, 1, 0, 0, []byte{14}),
 		"fragmented":         append([]byte{0, 0, 0, 7, 1}, 0, 0, 0, 0, 0, 0),
 		"short, then closed": helloOf(16380)[:30],

@@ -5,15 +5,13 @@ import (
 	"sync"
 
 	"github.com/negasus/haproxy-spoe-go/action"
-	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
 // call is a NOTIFY frame from its coming to its ACK. Its messages share one
 // reply.
 type call struct {
 	conn       *conn
-	frame      *frame.Frame // nil when it is done with
-	held       *held        // large values of the frame, nil if there are none
+	frame      *buffer // what was sent; nil when it is not needed any more
 	stream, id uint64
 	m          Message
 	w          Reply
@@ -50,9 +48,9 @@ func (k *call) handle() (ok bool) {
 			k.conn.srv.panicked("handler", p, debug.Stack())
 		}
 	}()
-	for i, msg := range *k.frame.Messages {
+	for _, m := range k.frame.messages {
 		k.conn.srv.stats.messages.Add(1)
-		k.m = Message{msg: msg, index: i, call: k}
+		k.m = Message{m, k}
 		k.conn.srv.Handler(&k.m, &k.w)
 	}
 	return true
@@ -86,12 +84,8 @@ func (k *call) end(reuse bool) {
 
 // forget gives the memory of the frame back.
 func (k *call) forget() {
-	if k.held != nil {
-		k.held.free()
-		k.held = nil
-	}
 	if k.frame != nil {
-		frame.ReleaseFrame(k.frame)
+		k.frame.free()
 		k.frame = nil
 	}
 }

@@ -74,7 +74,7 @@ func putValue(b []byte, v any) []byte {
 	panic(fmt.Sprintf("no such value: %T", v))
 }
 
-func value(b []byte) (any, []byte) {
+func getValue(b []byte) (any, []byte) {
 	kind := b[0]
 	b = b[1:]
 	switch kind & 0x0f {
@@ -107,7 +107,7 @@ type arg struct {
 	v   any
 }
 
-func pairs(args ...arg) (b []byte) {
+func putPairs(args ...arg) (b []byte) {
 	for _, a := range args {
 		b = putValue(putString(b, a.key), a.v)
 	}
@@ -115,11 +115,11 @@ func pairs(args ...arg) (b []byte) {
 }
 
 func messageOf(name string, args ...arg) []byte {
-	return append(append(putString(nil, name), byte(len(args))), pairs(args...)...)
+	return append(append(putString(nil, name), byte(len(args))), putPairs(args...)...)
 }
 
 func helloOf(maxFrame int, more ...arg) []byte {
-	return frameOf(1, 1, 0, 0, pairs(append([]arg{
+	return frameOf(1, 1, 0, 0, putPairs(append([]arg{
 		{"supported-versions", "2.0"},
 		{"max-frame-size", uint32(maxFrame)},
 		{"capabilities", "pipelining,async"},
@@ -135,7 +135,7 @@ func notifyOf(stream, id uint64, messages ...[]byte) []byte {
 	return frameOf(3, 1, stream, id, p)
 }
 
-var disconnectFrame = frameOf(2, 1, 0, 0, pairs(arg{"status-code", uint32(0)}, arg{"message", "bye"}))
+var disconnectFrame = frameOf(2, 1, 0, 0, putPairs(arg{"status-code", uint32(0)}, arg{"message", "bye"}))
 
 // answer is one frame from the agent.
 type answer struct {
@@ -171,7 +171,7 @@ func (c *client) read() (a answer, err error) {
 		}
 		n, rest := uvarint(b)
 		key := string(rest[:n])
-		a.vars[key], b = value(rest[n:])
+		a.vars[key], b = getValue(rest[n:])
 	}
 	return a, nil
 }

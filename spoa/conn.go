@@ -1,7 +1,6 @@
 package spoa
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"runtime/debug"
@@ -10,15 +9,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/negasus/haproxy-spoe-go/frame"
-
 	"pointsman/listen"
 )
 
 const (
 	inSize = 8 << 10 // bytes a connection reads at once; larger frames get a buffer of their own
 
-	outKeep = 64 << 10 // bytes of scratch a connection keeps between frames
+	copyBelow = 2 << 10 // bytes of a frame that is copied rather than given the whole of inSize
 
 	// maxInFlight bounds the frames of one connection that wait for their
 	// handler. HAProxy sends at most max-waiting-frames, 20 unless configured,
@@ -40,20 +37,18 @@ type conn struct {
 	srv    *Server
 
 	// Of the reading goroutine alone.
-	in      []byte // in[r:w] is read from the socket and not yet used; nil while none is
-	whole   *held  // the memory of in
+	in      []byte  // in[r:w] is read from the socket and not yet used; nil while none is
+	whole   *buffer // the memory of in
 	r, w    int
-	raw     syscall.RawConn // of sock, nil if it has none
-	look    func(fd uintptr) bool
-	got     int          // what look has read,
-	gotErr  error        // and why it has not
-	emit    bytes.Reader // a checked frame, for the library to decode
-	cur     *held        // the memory of that frame when nobody else holds it
-	out     []byte       // scratch for frames that are rewritten
-	greeted bool         // HELLO has come
-	inFrame bool         // the read deadline is that of a frame
-	frameBy time.Time    // until when the frame that is being read has time, if it has begun
-	idleSet time.Time    // when the idle deadline was last set
+	raw     syscall.RawConn       // of sock, nil if it has none
+	ready   func(fd uintptr) bool // readReady
+	got     int                   // what readReady has read,
+	gotErr  error                 // and why it has not
+	cur     *buffer               // the memory of the last frame when it has that to itself
+	greeted bool                  // HELLO has come
+	inFrame bool                  // the read deadline is that of a frame
+	frameBy time.Time             // until when the frame that is being read has time, if it has begun
+	idleSet time.Time             // when the idle deadline was last set
 
 	places chan struct{} // one for each NOTIFY frame whose ACK is not written yet
 	calls  sync.WaitGroup
@@ -76,7 +71,7 @@ func newConn(s *Server, sock net.Conn) *conn {
 	if counted, ok := sock.(*listen.Conn); ok {
 		c.sock = counted.Conn
 	}
-	c.look = c.readReady
+	c.ready = c.readReady
 	if s, ok := c.sock.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, a buffer is kept
 	}
@@ -104,51 +99,13 @@ func (c *conn) serveFrames() {
 	defer c.recover()
 	c.startFrame()
 	for {
-		kind, err := c.next()
-		if err == nil {
-			err = c.take(kind)
-		}
-		if err != nil {
+		if err := c.next(); err != nil {
 			if err != io.EOF {
 				c.fail(err)
 			}
 			return
 		}
 	}
-}
-
-// take decodes the frame in emit and does what it asks for. It returns io.EOF
-// when it was the last one.
-func (c *conn) take(kind frame.Type) error {
-	f := frame.AcquireFrame()
-	err := f.Read(&c.emit)
-	c.emit.Reset(nil)
-	if err != nil {
-		frame.ReleaseFrame(f)
-		return err
-	}
-	if kind == frame.TypeNotify {
-		k := calls.Get().(*call)
-		k.conn, k.frame, k.held = c, f, nil
-		k.stream, k.id = f.StreamID, f.FrameID
-		if c.cur != nil && len(c.cur.values) > 0 {
-			k.held, c.cur = c.cur, nil
-		}
-		c.calls.Add(1)
-		go k.run()
-		return nil
-	}
-	last := f.Healthcheck || kind == frame.TypeHaproxyDisconnect
-	frame.ReleaseFrame(f)
-	if kind == frame.TypeHaproxyHello {
-		err = c.hello()
-	} else {
-		err = c.disconnect(codeNormal, "connection closed by server", c.srv.writeTimeout())
-	}
-	if err == nil && last {
-		err = io.EOF
-	}
-	return err
 }
 
 // report counts and logs why the connection ended, if there is something to say.

@@ -3,10 +3,11 @@
 // variables that the Handler sets back in the ACK. It is transport and knows
 // nothing of decisions.
 //
-// The frames are decoded and encoded by negasus/haproxy-spoe-go, which trusts
-// its peer and panics on what it does not expect. So every frame is read whole
-// and every length and type in it is checked before that library sees it. Large
-// values never reach the library: they stay in pooled buffers for the time of
-// the call, so that a big body costs no garbage. A request whose answer is kept
-// back costs the goroutine that reads its connection, and 1 to 2 KB.
+// This package decodes frames itself, in one pass over pooled memory that checks
+// every length and type; a value is a slice of its frame. So a large body costs
+// no garbage and a malformed frame ends its own connection only. Varints, types,
+// actions and the encoding of answers are those of negasus/haproxy-spoe-go, whose
+// decoder trusts its peer and serves as the oracle in the tests. See
+// docs/decisions/0005-one-spoe-decode.md. A request whose answer is delayed costs
+// the goroutine that reads its connection, and 1 to 2 KB.
 package spoa

@@ -5,57 +5,43 @@ import (
 	"strconv"
 	"unsafe"
 
-	"github.com/negasus/haproxy-spoe-go/message"
+	"github.com/negasus/haproxy-spoe-go/typeddata"
 )
 
 // Message is one message that HAProxy sent. It and everything its methods
 // return are valid only until the Handler returns, and must not be changed:
 // clone what is kept. When an argument occurs twice the first one counts.
 type Message struct {
-	msg   *message.Message
-	index int // within its frame
-	call  *call
+	message
+	call *call
 }
 
 // Name returns the name of the spoe-message section.
-func (m *Message) Name() string { return m.msg.Name }
+func (m *Message) Name() string { return text(m.name) }
 
 // Bytes returns the value of a string or binary argument without copying it,
 // nil if there is none or it has another type.
-func (m *Message) Bytes(key string) []byte {
-	switch v := m.value(key).(type) {
-	case []byte:
-		return v
-	case string:
-		return unsafe.Slice(unsafe.StringData(v), len(v))
-	case *lifted:
-		return v.value
-	}
-	return nil
-}
+func (m *Message) Bytes(key string) []byte { return m.value(key).bytes }
 
 // String returns the value of a string or binary argument without copying it,
 // "" if there is none or it has another type.
-func (m *Message) String(key string) string {
-	b := m.Bytes(key)
-	return unsafe.String(unsafe.SliceData(b), len(b))
-}
+func (m *Message) String(key string) string { return text(m.Bytes(key)) }
 
 // Int returns the value of an integer argument of any width, or of a string
 // that holds a decimal integer. ok is false for anything else and for what an
 // int64 cannot hold.
-func (m *Message) Int(key string) (v int64, ok bool) {
-	switch v := m.value(key).(type) {
-	case int64:
-		return v, true
-	case int32:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	case string, []byte, *lifted:
-		n, err := strconv.ParseInt(m.String(key), 10, 64)
+func (m *Message) Int(key string) (n int64, ok bool) {
+	switch v := m.value(key); v.kind {
+	case typeddata.TypeInt32:
+		return int64(int32(v.number)), true
+	case typeddata.TypeUInt32:
+		return int64(uint32(v.number)), true
+	case typeddata.TypeInt64:
+		return int64(v.number), true
+	case typeddata.TypeUInt64:
+		return int64(v.number), v.number <= math.MaxInt64
+	case typeddata.TypeString, typeddata.TypeBinary:
+		n, err := strconv.ParseInt(text(v.bytes), 10, 64)
 		return n, err == nil
 	}
 	return 0, false
@@ -63,22 +49,21 @@ func (m *Message) Int(key string) (v int64, ok bool) {
 
 // Bool returns the value of a boolean argument. ok is false if there is none or
 // it has another type.
-func (m *Message) Bool(key string) (v, ok bool) {
-	v, ok = m.value(key).(bool)
-	return v, ok
+func (m *Message) Bool(key string) (b, ok bool) {
+	v := m.value(key)
+	return v.number != 0 && v.kind == typeddata.TypeBoolean, v.kind == typeddata.TypeBoolean
 }
 
-func (m *Message) value(key string) any {
-	for i, item := range m.msg.KV.Data() {
-		if item.Name != key {
-			continue
+// value returns the value of an argument, null if there is none.
+func (m *Message) value(key string) value {
+	args := m.call.frame.args[m.from:m.to]
+	for i := range args {
+		if string(args[i].name) == key {
+			return args[i].value
 		}
-		if item.Value == nil {
-			if l := m.call.held.find(m.index, i); l != nil {
-				return l
-			}
-		}
-		return item.Value
 	}
-	return nil
+	return value{}
 }
+
+// text is b as a string, without copying it.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -13,67 +13,88 @@ import (
 	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
-// next reads and checks one frame and makes it the one to emit.
-func (c *conn) next() (frame.Type, error) {
-	if c.cur != nil {
-		c.cur.free()
-		c.cur = nil
-	}
-	if cap(c.out) > outKeep {
-		c.out = nil
-	}
+// next reads one frame and does what it asks for. It returns io.EOF when it was
+// the last one.
+func (c *conn) next() error {
 	b, err := c.readFrame()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	c.srv.stats.frames.Add(1)
 	h, err := readHeader(b[prefixLen:])
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if h.kind == frame.TypeNotify {
-		return h.kind, c.notify(b, h)
+		return c.notify(b, h)
 	}
-	args, err := checkPairs(b[prefixLen:], h.size)
+	p, err := decodePairs(b[prefixLen:], h.size)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	c.emit.Reset(b)
-	switch {
-	case h.kind == frame.TypeHaproxyDisconnect && !c.greeted:
-		return 0, refuse(codeInvalid, "DISCONNECT before HELLO")
-	case h.kind == frame.TypeHaproxyDisconnect:
-		return h.kind, nil
-	case c.greeted:
-		return 0, refuse(codeInvalid, "a second HELLO")
-	case args.maxFrame < minMaxFrame:
-		return 0, refuse(codeInvalid, "HELLO with a max-frame-size of %d", args.maxFrame)
+	if h.kind == frame.TypeHaproxyHello {
+		return c.hello(p)
 	}
-	c.greeted = true
-	c.limit = int(min(args.maxFrame, uint64(c.srv.maxFrame())))
-	return h.kind, nil
+	if !c.greeted {
+		return refuse(codeInvalid, "DISCONNECT before HELLO")
+	}
+	if err := c.sendDisconnect(codeNormal, "connection closed by server", c.srv.writeTimeout()); err != nil {
+		return err
+	}
+	return io.EOF
 }
 
-// notify makes NOTIFY frame b the one to emit, once there is a place for it.
+// hello negotiates the size of frames and answers HELLO.
+func (c *conn) hello(p pairs) error {
+	switch {
+	case c.greeted:
+		return refuse(codeInvalid, "a second HELLO")
+	case p.maxFrame < minMaxFrame:
+		return refuse(codeInvalid, "HELLO with a max-frame-size of %d", p.maxFrame)
+	}
+	c.greeted = true
+	c.limit = int(min(p.maxFrame, uint64(c.srv.maxFrame())))
+	if err := c.sendHello(); err != nil {
+		return err
+	}
+	if p.healthcheck {
+		return io.EOF
+	}
+	return nil
+}
+
+// notify starts the call of NOTIFY frame b, once there is a place for it.
 func (c *conn) notify(b []byte, h header) error {
 	if !c.greeted {
 		return refuse(codeInvalid, "NOTIFY before HELLO")
 	}
-	if err := checkNotify(b[prefixLen:], h.size, c.cur); err != nil {
+	own := c.cur
+	if own == nil { // b lies among other frames
+		own = getBuffer(len(b))
+		copy(own.bytes, b)
+		b = own.bytes
+	}
+	c.cur = nil
+	if err := own.decodeNotify(b, prefixLen+h.size); err != nil {
+		own.free()
 		return err
 	}
 	c.places <- struct{}{} // waits for an ACK if all places are taken
-	if c.cur != nil && len(c.cur.values) > 0 {
-		c.out = cutOut(c.out[:0], b, c.cur.values)
-		b = c.out
-	}
-	c.emit.Reset(b)
+	k := calls.Get().(*call)
+	k.conn, k.frame = c, own
+	k.stream, k.id = h.stream, h.frame
+	c.calls.Add(1)
+	go k.run()
 	return nil
 }
 
 // readFrame reads one frame, length prefix included, after checking its length.
 // It is valid until the next call.
 func (c *conn) readFrame() ([]byte, error) {
+	if c.cur != nil {
+		c.cur.free()
+		c.cur = nil
+	}
 	for c.w-c.r < prefixLen {
 		if err := c.fill(); err != nil {
 			return nil, err
@@ -100,14 +121,14 @@ func (c *conn) readFrame() ([]byte, error) {
 		c.r += size
 		c.frameBy = time.Time{}
 		b := c.in[c.r-size : c.r]
-		if size >= liftMin && c.r == c.w {
-			// The frame has the buffer to itself: it can keep it.
+		if size >= copyBelow && c.r == c.w {
+			// The frame has the buffer to itself: it takes it.
 			c.cur, c.whole, c.in = c.whole, nil, nil
 		}
 		return b, nil
 	}
-	c.cur = getHeld(size)
-	b := c.cur.buf
+	c.cur = getBuffer(size)
+	b := c.cur.bytes
 	have := copy(b, c.in[c.r:c.w])
 	c.r, c.w = 0, 0
 	for have < size {
@@ -142,8 +163,8 @@ func (c *conn) fill() error {
 // be thousands whose answers are held.
 func (c *conn) need() []byte {
 	if c.in == nil {
-		c.whole = getHeld(inSize)
-		c.in = c.whole.buf
+		c.whole = getBuffer(inSize)
+		c.in = c.whole.bytes
 	}
 	return c.in
 }
@@ -162,7 +183,7 @@ func (c *conn) readIdle() (int, error) {
 	if c.raw == nil {
 		return c.sock.Read(c.need())
 	}
-	if err := c.raw.Read(c.look); err != nil {
+	if err := c.raw.Read(c.ready); err != nil {
 		return 0, err
 	}
 	return c.got, c.gotErr

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
@@ -78,114 +76,6 @@ func TestHealthcheck(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
-	long := strings.Repeat("0123456789", 7_000)
-	check := func(m *Message, w *Reply) {
-		for _, k := range []string{"i32", "u32", "i64", "u64", "min", "max", "text", "bin"} {
-			if v, ok := m.Int(k); ok {
-				w.SetInt(k, v)
-			}
-		}
-		for _, k := range []string{"huge", "word", "none", "yes", "long9"} {
-			if v, ok := m.Int(k); ok {
-				t.Errorf("Int(%q) = %d", k, v)
-			}
-		}
-		if v, ok := m.Bool("yes"); ok {
-			w.SetBool("yes", v)
-		}
-		if v, ok := m.Bool("no"); ok {
-			w.SetBool("no", v)
-		}
-		if _, ok := m.Bool("i64"); ok {
-			t.Error("an integer is a bool")
-		}
-		for _, k := range []string{"i64", "yes", "none", "absent"} {
-			if m.Bytes(k) != nil {
-				t.Errorf("Bytes(%q) = %q", k, m.Bytes(k))
-			}
-		}
-		w.SetString("long8", m.String("long8")) // outlives the handler
-		w.SetInt("long9", int64(len(m.Bytes("long9"))))
-		w.SetString("name", m.Name())
-		w.SetString("word", m.String("word"))
-	}
-	r := start(t, "unix", &Server{Handler: check})
-	c := r.connect(t, 1<<20)
-	a, err := c.ask(1<<63, messageOf("m",
-		arg{"i32", int32(-5)}, arg{"u32", uint32(math.MaxUint32)}, arg{"i64", int64(-6)},
-		arg{"u64", uint64(7)}, arg{"huge", uint64(math.MaxUint64)}, arg{"min", int64(math.MinInt64)},
-		arg{"max", int64(math.MaxInt64)}, arg{"text", "-12"}, arg{"bin", []byte("34")}, arg{"word", "x1"},
-		arg{"none", nil}, arg{"yes", true}, arg{"no", false}, arg{"yes", false},
-		arg{"long8", long}, arg{"ip4", raw{6, 1, 2, 3, 4}}, arg{"ip6", append(raw{7}, make([]byte, 16)...)},
-		arg{"long9", []byte(long)},
-	))
-	must(t, err)
-	want := map[string]any{
-		"i32": "-5", "u32": int64(math.MaxUint32), "i64": "-6", "u64": int64(7),
-		"min": "-9223372036854775808", "max": "9223372036854775807", "text": "-12", "bin": int64(34),
-		"yes": true, "no": false, "long8": long, "long9": int64(len(long)), "name": "m", "word": "x1",
-	}
-	for k, v := range want {
-		if a.vars[k] != v {
-			t.Errorf("%s = %.40v, want %.40v", k, a.vars[k], v)
-		}
-	}
-	if len(a.vars) != len(want) {
-		t.Errorf("%d variables, want %d: %.200v", len(a.vars), len(want), a.vars)
-	}
-}
-
-func TestIntegersOut(t *testing.T) {
-	cases := []struct {
-		v    int64
-		want any
-	}{
-		{0, int64(0)}, {239, int64(239)}, {240, int64(240)}, {1 << 32, int64(1 << 32)},
-		{1<<53 - 1, int64(1<<53 - 1)}, {1 << 53, int64(1 << 53)}, {1<<53 + 1, "9007199254740993"},
-		{1 << 54, "18014398509481984"}, {math.MaxInt64, "9223372036854775807"},
-		{-1, "-1"}, {math.MinInt64, "-9223372036854775808"},
-	}
-	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
-		for i, tc := range cases {
-			w.SetInt(fmt.Sprint(i), tc.v)
-		}
-	}})
-	a, err := r.connect(t, 16380).ask(1, messageOf("m"))
-	must(t, err)
-	for i, tc := range cases {
-		if got := a.vars[fmt.Sprint(i)]; got != tc.want {
-			t.Errorf("%d arrives as %T %v", tc.v, got, got)
-		}
-	}
-}
-
-func TestAnswerFitsFrame(t *testing.T) {
-	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
-		n, _ := m.Int("n")
-		w.SetString("big", strings.Repeat("x", int(n)))
-		for i := range 100 {
-			w.SetInt(fmt.Sprintf("v%d", i), 1<<53)
-		}
-	}})
-	for _, limit := range []int{256, 1000, 16380} {
-		c := r.connect(t, limit)
-		for n := limit - 100; n <= limit+1; n++ {
-			a, err := c.ask(math.MaxUint64, messageOf("m", arg{"n", int64(n)}))
-			must(t, err)
-			if a.size > limit {
-				t.Fatalf("ACK of %d bytes, limit %d", a.size, limit)
-			}
-			if n == limit-100 && a.vars["big"] == nil {
-				t.Errorf("limit %d: a value of %d bytes was dropped", limit, n)
-			}
-		}
-	}
-	if r.Stats().Dropped == 0 {
-		t.Error("nothing counted as dropped")
-	}
-}
-
 func TestSeveralMessagesInOneFrame(t *testing.T) {
 	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
 		w.SetInt(m.Name(), sum(m.Bytes("body")))
@@ -209,7 +99,7 @@ func TestSeveralMessagesInOneFrame(t *testing.T) {
 // TestPipelined sends frames of all sizes at once, some under the same name,
 // over several connections and both kinds of socket.
 func TestPipelined(t *testing.T) {
-	sizes := []int{0, 1, 100, liftMin - 1, liftMin, inSize - 40, inSize, inSize + 1, 20_000, 131_072, 1 << 20}
+	sizes := []int{0, 1, 100, copyBelow - 1, copyBelow, inSize - 40, inSize, inSize + 1, 20_000, 131_072, 1 << 20}
 	for _, network := range []string{"unix", "tcp"} {
 		r := start(t, network, &Server{Handler: echo})
 		var wg sync.WaitGroup
@@ -366,136 +256,4 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
-}
-
-// An answer that is kept back is sent when it is ready, from wherever, and the
-// memory of its message is given back before.
-func TestLater(t *testing.T) {
-	for _, size := range []int{100, liftMin, inSize / 2, 20_000} {
-		for _, early := range []bool{false, true} {
-			var sent sync.WaitGroup
-			r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
-				n := len(m.Bytes("body"))
-				l := m.Later()
-				send := func() { l.Send(func(w *Reply) { w.SetInt("n", int64(n)) }) }
-				if early {
-					sent.Go(send) // perhaps before the Handler returns
-					return
-				}
-				k := m.call
-				sent.Go(func() {
-					eventually(t, "the memory is given back", func() bool {
-						k.mu.Lock()
-						defer k.mu.Unlock()
-						return k.frame == nil && k.held == nil
-					})
-					send()
-				})
-			}})
-			c := r.connect(t, 1<<20)
-			for i := range 40 { // more than there are places
-				a, err := c.ask(uint64(i+1), append(messageOf("m", arg{"body", body(i, size)}), messageOf("m", arg{"body", body(i, size)})...))
-				if err != nil || a.vars["n"] != int64(size) {
-					t.Fatalf("%d bytes: %v, %v", size, a.vars, err)
-				}
-			}
-			sent.Wait()
-		}
-	}
-}
-
-// Messages of one frame share their answer, also when some are answered at once
-// and others later.
-func TestLaterAndAtOnce(t *testing.T) {
-	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
-		if m.Name() == "later" {
-			l := m.Later()
-			go l.Send(func(w *Reply) { w.SetInt("later", 1) })
-			return
-		}
-		for i := range 50 {
-			w.SetInt(fmt.Sprint("n", i), int64(i))
-		}
-	}})
-	c := r.connect(t, 1<<20)
-	for i := range uint64(200) {
-		a, err := c.ask(i, append(append(messageOf("later"), messageOf("now")...), messageOf("later")...))
-		if err != nil || len(a.vars) != 51 {
-			t.Fatalf("frame %d: %d variables, %v", i, len(a.vars), err)
-		}
-	}
-}
-
-// A peer that leaves, or reads nothing, while its answers are kept back ends its
-// own connection and nothing else.
-func TestLaterWithoutAPeer(t *testing.T) {
-	for _, leaves := range []bool{true, false} {
-		var mu sync.Mutex
-		var kept []Later
-		s := &Server{WriteTimeout: time.Second, Handler: func(m *Message, w *Reply) {
-			mu.Lock()
-			defer mu.Unlock()
-			kept = append(kept, m.Later())
-		}}
-		r := start(t, "unix", s)
-		gone, other := r.connect(t, 1<<20), r.connect(t, 1<<20)
-		for _, c := range []*client{gone, other} {
-			for i := range uint64(maxInFlight) {
-				_, err := c.Write(notifyOf(i, 1, messageOf("m", arg{"body", body(1, 3_000)})))
-				must(t, err)
-			}
-		}
-		eventually(t, "all frames are taken", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(kept) == 2*maxInFlight
-		})
-		if leaves {
-			gone.Close()
-		}
-		long := strings.Repeat("x", 100_000) // more than a socket holds, together
-		var sent sync.WaitGroup
-		for _, l := range kept {
-			sent.Go(func() { l.Send(func(w *Reply) { w.SetString("long", long) }) })
-		}
-		for i := range maxInFlight {
-			if a, err := other.read(); err != nil || a.vars["long"] != long {
-				t.Fatalf("answer %d: %v", i, err)
-			}
-		}
-		sent.Wait()
-		eventually(t, "one connection is left", func() bool { return r.Stats().Open == 1 })
-		if n := r.Stats().Panics; n != 0 {
-			t.Errorf("%d panics", n)
-		}
-	}
-}
-
-// A panic answers a frame without variables, whatever is kept back.
-func TestLaterPanics(t *testing.T) {
-	var l Later
-	r := start(t, "unix", &Server{Log: slog.New(slog.DiscardHandler), Handler: func(m *Message, w *Reply) {
-		later := m.Later()
-		if m.Name() == "handler" {
-			l = later
-			panic("handler")
-		}
-		go later.Send(func(w *Reply) {
-			w.SetInt("n", 1)
-			panic("answer")
-		})
-	}})
-	c := r.connect(t, 1<<20)
-	for i, name := range []string{"handler", "answer", "handler", "answer"} {
-		a, err := c.ask(uint64(i+1), messageOf(name))
-		if err != nil || len(a.vars) != 0 {
-			t.Fatalf("%s: %v, %v", name, a.vars, err)
-		}
-		if name == "handler" {
-			l.Send(func(w *Reply) { t.Error("it is answered twice") })
-		}
-	}
-	if n := r.Stats().Panics; n != 4 {
-		t.Errorf("%d panics", n)
-	}
 }

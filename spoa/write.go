@@ -22,11 +22,11 @@ func (c *conn) ack(k *call) error {
 	return c.writeLocked(c.scratch, c.srv.writeTimeout())
 }
 
-// hello accepts the connection. It does not claim "async": our ACKs use the
+// sendHello accepts the connection. It does not claim "async": our ACKs use the
 // connection of their message anyway, and with it HAProxy 2.6 does not fail the
 // messages of a connection that ends, but lets each wait for all of `timeout
 // processing`.
-func (c *conn) hello() error {
+func (c *conn) sendHello() error {
 	f := frame.AcquireFrame()
 	defer frame.ReleaseFrame(f)
 	f.Type = frame.TypeAgentHello
@@ -36,8 +36,8 @@ func (c *conn) hello() error {
 	return c.send(f, c.srv.writeTimeout())
 }
 
-// disconnect sends an AGENT-DISCONNECT.
-func (c *conn) disconnect(code uint32, text string, timeout time.Duration) error {
+// sendDisconnect sends an AGENT-DISCONNECT.
+func (c *conn) sendDisconnect(code uint32, text string, timeout time.Duration) error {
 	f := frame.AcquireFrame()
 	defer frame.ReleaseFrame(f)
 	f.Type = frame.TypeAgentDisconnect
@@ -84,7 +84,7 @@ func (c *conn) farewell(code uint32, text string) {
 	c.writing.Lock()
 	c.writeSet = time.Time{}
 	c.writing.Unlock()
-	c.disconnect(code, text, farewellLimit)
+	c.sendDisconnect(code, text, farewellLimit)
 }
 
 // linger waits until the peer has closed, so that closing does not reset a TCP

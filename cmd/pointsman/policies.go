@@ -10,22 +10,22 @@ import (
 // messages list them. To add your own, write one file in decider/policy and one
 // line here.
 var policies = policy.Table{
-	policy.Plain("least_work", func() decider.Policy { return decider.LeastWork{} }),
-	policy.Plain("least_work_late", func() decider.Policy { return decider.LeastWorkLate{} }).BindsLate(),
-	policy.Plain("least_tokens", func() decider.Policy { return decider.LeastTokens{} }),
-	policy.With("kv_aware", decider.TokenDefaults, decider.NewKVAware),
-	policy.Plain("least_requests", func() decider.Policy { return decider.LeastRequests{} }),
-	policy.Plain("power_of_two", func() decider.Policy { return decider.PowerOfTwo{} }),
-	policy.Plain("round_robin", func() decider.Policy { return &decider.RoundRobin{} }),
-	policy.Plain("random", func() decider.Policy { return decider.Random{} }),
-	policy.With("session", decider.SessionOptions{Fallbacks: 2}, decider.NewSession),
-	policy.With("prefix_affinity", decider.PrefixAffinityDefaults, decider.NewPrefixAffinity),
-	policy.With("cache_aware", decider.CacheAwareDefaults, decider.NewCacheAware),
-	policy.With("prefix_cache", decider.PrefixCacheDefaults, decider.NewPrefixCache),
-	policy.With("kv_cost", decider.KVCostDefaults, decider.NewKVCost),
-	policy.With("weighted", decider.WeightedDefaults, decider.NewWeighted),
-	policy.With("expression", decider.ExpressionOptions{}, decider.NewExpression),
-	policy.Plain("throughput_aware", func() decider.Policy { return decider.ThroughputAware{} }),
+	policy.Plain("least_work", func() decider.Policy { return policy.LeastWork{} }),
+	policy.Plain("least_work_late", func() decider.Policy { return policy.LeastWorkLate{} }).BindsLate(),
+	policy.Plain("least_tokens", func() decider.Policy { return policy.LeastTokens{} }),
+	policy.With("kv_aware", decider.TokenDefaults, policy.NewKVAware),
+	policy.Plain("least_requests", func() decider.Policy { return policy.LeastRequests{} }),
+	policy.Plain("power_of_two", func() decider.Policy { return policy.PowerOfTwo{} }),
+	policy.Plain("round_robin", func() decider.Policy { return &policy.RoundRobin{} }),
+	policy.Plain("random", func() decider.Policy { return policy.Random{} }),
+	policy.With("session", policy.SessionDefaults, policy.NewSession),
+	policy.With("prefix_affinity", policy.PrefixAffinityDefaults, policy.NewPrefixAffinity),
+	policy.With("cache_aware", policy.CacheAwareDefaults, policy.NewCacheAware),
+	policy.With("prefix_cache", policy.PrefixCacheDefaults, policy.NewPrefixCache),
+	policy.With("kv_cost", policy.KVCostDefaults, policy.NewKVCost),
+	policy.With("weighted", policy.WeightedDefaults, policy.NewWeighted),
+	policy.With("expression", policy.ExpressionOptions{}, policy.NewExpression),
+	policy.Plain("throughput_aware", func() decider.Policy { return policy.ThroughputAware{} }),
 }
 
 // checks are the checks of a configuration that need the policies.

@@ -77,7 +77,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 	base := replay.Options{
 		Setup: replay.Setup{Replicas: c.Replicas, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
 		Rate:  c.Rate, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
-		Agents: c.Agents, MirrorScale: c.MirrorScale, TokenNoise: c.TokenNoise,
+		Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise,
 	}
 	if base.Profile, err = parseProfile(c.Profile); err != nil {
 		return err
@@ -210,7 +210,7 @@ func summary(seeds []*replay.Result) simulated {
 		s.TTFT.P90 += replay.Quantile(r.TTFT, 0.9).Seconds() / n
 		s.TTFT.P99 += replay.Quantile(r.TTFT, 0.99).Seconds() / n
 		s.E2E.P99 += replay.Quantile(r.E2E, 0.99).Seconds() / n
-		s.Good += r.Good / n
+		s.Good += r.Goodput / n
 		s.Imbalance += r.Imbalance / n
 		s.Failed += float64(r.Failed) / n
 		s.Refused += float64(r.Refused) / n

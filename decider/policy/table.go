@@ -34,9 +34,9 @@ type Options interface {
 	Refuse(option, format string, args ...any) error
 }
 
-// Validator is implemented by options that can be checked without a policy. An
-// error that begins with an option's name and a colon is reported at that
-// option.
+// Validator is implemented by the options of every policy. The error of Validate
+// begins with the name of the option at fault and a colon; it is reported at that
+// option. Validate builds nothing.
 type Validator interface{ Validate() error }
 
 // Plain returns the entry of a policy without options.
@@ -50,25 +50,18 @@ type none struct{}
 func (none) Validate() error { return nil }
 
 // With returns the entry of a policy with options of type O and their defaults.
-// An error of build that begins with an option's name and a colon is reported at
-// that option.
-func With[O any, P decider.Policy](name string, defaults O, build func(O) (P, error)) Entry {
+func With[O Validator, P decider.Policy](name string, defaults O, build func(O) (P, error)) Entry {
 	decode := func(from Options) (O, error) {
 		o := defaults
-		err := from.Decode(&o)
-		if v, ok := any(&o).(Validator); ok && err == nil {
-			err = at(from, v.Validate())
+		if err := from.Decode(&o); err != nil {
+			return o, err
 		}
-		return o, err
+		return o, at(from, o.Validate())
 	}
 	return Entry{
 		Name: name,
 		check: func(from Options) error {
-			o, err := decode(from)
-			if _, ok := any(&o).(Validator); !ok && err == nil {
-				_, err = build(o)
-				err = at(from, err)
-			}
+			_, err := decode(from)
 			return err
 		},
 		build: func(from Options) (decider.Policy, string, error) {

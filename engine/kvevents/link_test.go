@@ -9,13 +9,14 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
+	"pointsman/decider/policy"
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
 )
 
 // spy tells how many tokens of a prompt are believed to be on a replica.
 type spy struct {
-	*decider.KVAware
+	*policy.KVAware
 	replica, cached int
 }
 
@@ -79,10 +80,10 @@ type happened struct {
 
 const testBlock = 4 // tokens
 
-func kvAware(blockTokens int) *decider.KVAware {
+func kvAware(blockTokens int) *policy.KVAware {
 	o := decider.TokenDefaults
 	o.BlockTokens = blockTokens
-	p, err := decider.NewKVAware(o)
+	p, err := policy.NewKVAware(o)
 	if err != nil {
 		panic(err)
 	}

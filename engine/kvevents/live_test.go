@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/engine/tokenize"
 	"pointsman/sim/fakevllm"
 )
@@ -257,7 +258,7 @@ func TestTokensAreThoseOfTheEvents(t *testing.T) {
 	defer server.Close()
 	o := decider.TokenDefaults
 	o.Timeout = time.Second
-	policy, err := decider.NewKVAware(o)
+	policy, err := policy.NewKVAware(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/sim/fakevllm"
 )
 
@@ -68,7 +69,7 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 		}
 	}()
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: decider.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
 	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), Options{}, newHTTPFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
 	n := testing.AllocsPerRun(200, func() { once(s) })
 	if s.failures > 0 || !s.seen {
@@ -112,7 +113,7 @@ func BenchmarkListening(b *testing.B) {
 func scrape(t testing.TB, addresses []string) (list []*Scraper, stop func()) {
 	start := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
-	c := decider.PoolConfig{Name: "llama", Models: []string{"fake"}, Policy: decider.LeastWork{}}
+	c := decider.PoolConfig{Name: "llama", Models: []string{"fake"}, Policy: policy.LeastWork{}}
 	for i, a := range addresses {
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: fmt.Sprintf("r%d", i), Address: a})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 // fakeEngine answers scrapes in the time and with the page that a test wants.
@@ -85,7 +86,7 @@ type rig struct {
 func newRig(o Options, engines ...*fakeEngine) *rig {
 	start := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
-	c := decider.PoolConfig{Name: "llama", Models: []string{"m"}, Policy: decider.LeastWork{}}
+	c := decider.PoolConfig{Name: "llama", Models: []string{"m"}, Policy: policy.LeastWork{}}
 	byAddress := map[string]*fakeEngine{}
 	for i, e := range engines {
 		a := fmt.Sprintf("10.0.0.%d:8000", i+1)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/sim/fakevllm"
 )
 
@@ -67,13 +68,13 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	if change != nil {
 		change(&o)
 	}
-	policy, err := decider.NewKVAware(o)
+	aware, err := policy.NewKVAware(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.decider = decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
-		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy,
+		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: aware,
 		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
 	}}})
 	b.tokenizer = New(metrics.NewSet())

@@ -1,9 +1,10 @@
 package fakevllm
 
 import (
-	"pointsman/sim"
 	"sync/atomic"
 	"time"
+
+	"pointsman/sim"
 )
 
 // sequence is one job of a call and what its handler has to know of it.

@@ -3,11 +3,12 @@ package fakevllm
 import (
 	"cmp"
 	"net/http"
-	"pointsman/sim"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"pointsman/sim"
 )
 
 // histogram counts observations in buckets, as Prometheus does.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"pointsman/sim"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/bytedance/sonic"
+
+	"pointsman/sim"
 )
 
 // Options describe one fake replica. Zero values take the defaults.

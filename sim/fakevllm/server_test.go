@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"pointsman/sim"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,8 @@ import (
 
 	"github.com/bytedance/sonic"
 	"go.uber.org/goleak"
+
+	"pointsman/sim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"pointsman/sim/replay"
 	"time"
+
+	"pointsman/sim/replay"
 )
 
 // A plot is laid out in these units; an SVG shows them as pixels.

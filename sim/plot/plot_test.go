@@ -5,10 +5,11 @@ import (
 	"encoding/xml"
 	"image/png"
 	"io"
-	"pointsman/sim/replay"
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman/sim/replay"
 )
 
 func plotted() []*replay.Result {

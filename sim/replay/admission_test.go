@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/decider/queue"
 	"pointsman/sim/trace"
 )
 
-func leastWork() (decider.Policy, error)     { return decider.LeastWork{}, nil }
-func leastWorkLate() (decider.Policy, error) { return decider.LeastWorkLate{}, nil }
+func leastWork() (decider.Policy, error)     { return policy.LeastWork{}, nil }
+func leastWorkLate() (decider.Policy, error) { return policy.LeastWorkLate{}, nil }
 
-// holding lets requests wait in these bands for as long as it takes.
-func holdingIn(bands ...queue.Band) *decider.Admission {
+// holdIn is an admission that holds requests in these bands without a limit.
+func holdIn(bands ...queue.Band) *decider.Admission {
 	for i := range bands {
 		bands[i].TTL = time.Hour
 	}
@@ -25,7 +26,8 @@ func holdingIn(bands ...queue.Band) *decider.Admission {
 func p90(times []time.Duration) float64 { return Quantile(times, 0.9).Seconds() }
 func p99(times []time.Duration) float64 { return Quantile(times, 0.99).Seconds() }
 
-// What is bound late has its first token sooner, also with news that come late.
+// TestTraceLateBinding: late binding lowers the time to first token, also with
+// delayed reports.
 func TestTraceLateBinding(t *testing.T) {
 	tr := openTrace(t)
 	saturation, err := Saturation(tr, published)
@@ -42,15 +44,15 @@ func TestTraceLateBinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Policy = leastWorkLate
-		o.Admission = holdingIn(queue.Band{Name: "all", Order: queue.ByWork})
+		o.Admission = holdIn(queue.Band{Name: "all", Order: queue.ByWork})
 		late, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ratio := p90(late.TTFT) / p90(early.TTFT)
-		t.Logf("load %.2f, news %v late: p90 early %.2f s, late %.2f s (%.2f), hit rate %.3f and %.3f", c.load, c.delay, p90(early.TTFT), p90(late.TTFT), ratio, early.HitRate, late.HitRate)
+		t.Logf("load %.2f, reports delayed by %v: p90 early %.2f s, late %.2f s (%.2f), hit rate %.3f and %.3f", c.load, c.delay, p90(early.TTFT), p90(late.TTFT), ratio, early.HitRate, late.HitRate)
 		if ratio > c.want {
-			t.Errorf("load %.2f, news %v late: %.2f times as long as bound early, want at most %.2f", c.load, c.delay, ratio, c.want)
+			t.Errorf("load %.2f, reports delayed by %v: %.2f times the p90 of early binding, want at most %.2f", c.load, c.delay, ratio, c.want)
 		}
 		if len(late.TTFT) != len(tr.Requests) {
 			t.Errorf("%d served of %d", len(late.TTFT), len(tr.Requests))
@@ -58,14 +60,14 @@ func TestTraceLateBinding(t *testing.T) {
 	}
 }
 
-// traceOf is n requests without anything in common, made by call.
-func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Request) *trace.Trace {
-	chance := rand.New(rand.NewPCG(seed, 1))
+// traceOf returns n requests made by request, without shared prefixes.
+func traceOf(n int, seed uint64, request func(i int, random *rand.Rand) trace.Request) *trace.Trace {
+	random := rand.New(rand.NewPCG(seed, 1))
 	t := &trace.Trace{BlockTokens: 512}
 	at := time.Duration(0)
 	for i := range n {
-		at += time.Duration(chance.ExpFloat64() * float64(time.Second))
-		c := call(i, chance)
+		at += time.Duration(random.ExpFloat64() * float64(time.Second))
+		c := request(i, random)
 		c.At, c.Stream = at, true
 		for k := range c.Input / t.BlockTokens {
 			c.Blocks = append(c.Blocks, trace.Hash(uint64(i)<<20|uint64(k)))
@@ -76,21 +78,21 @@ func traceOf(n int, seed uint64, call func(i int, chance *rand.Rand) trace.Reque
 	return t
 }
 
-// group is the part of t in that group.
+// groupOf returns the requests of t in group n.
 func groupOf(t *trace.Trace, n int) *trace.Trace {
 	part := *t
 	part.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(c trace.Request) bool { return c.Group != n })
 	return &part
 }
 
-// One request in ten is a batch prompt of 10,000 to 100,000 tokens. With bands
-// the others hardly notice, and the batch gets through.
+// TestBandsShieldChat: one request in ten is a batch prompt of 10,000 to 100,000
+// tokens. Bands protect the other requests, and the batch still completes.
 func TestBandsShieldChat(t *testing.T) {
-	tr := traceOf(6000, 7, func(i int, chance *rand.Rand) trace.Request {
+	tr := traceOf(6000, 7, func(i int, random *rand.Rand) trace.Request {
 		if i%10 == 0 {
-			return trace.Request{Input: 10_000 + chance.IntN(90_000), Output: 50 + chance.IntN(300), Group: 1, Band: 1}
+			return trace.Request{Input: 10_000 + random.IntN(90_000), Output: 50 + random.IntN(300), Group: 1, Band: 1}
 		}
-		return trace.Request{Input: 200 + chance.IntN(3000), Output: 50 + chance.IntN(300)}
+		return trace.Request{Input: 200 + random.IntN(3000), Output: 50 + random.IntN(300)}
 	})
 	chat := groupOf(tr, 0)
 	saturation, err := Saturation(tr, published)
@@ -108,7 +110,7 @@ func TestBandsShieldChat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Admission = holdingIn(queue.Band{Name: "chat"}, queue.Band{Name: "batch"})
+		o.Admission = holdIn(queue.Band{Name: "chat"}, queue.Band{Name: "batch"})
 		bands, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
@@ -125,11 +127,11 @@ func TestBandsShieldChat(t *testing.T) {
 	}
 }
 
-// One tenant sends ten times what the other does, too much in the second run.
-// The other one hardly notices.
+// TestTenantsAreShielded: one tenant sends ten times as much as the other, in the
+// second run more than the setup can serve. The other tenant is protected.
 func TestTenantsAreShielded(t *testing.T) {
-	tr := traceOf(6000, 3, func(i int, chance *rand.Rand) trace.Request {
-		c := trace.Request{Input: 200 + chance.IntN(8000), Output: 50 + chance.IntN(300), Tenant: 1}
+	tr := traceOf(6000, 3, func(i int, random *rand.Rand) trace.Request {
+		c := trace.Request{Input: 200 + random.IntN(8000), Output: 50 + random.IntN(300), Tenant: 1}
 		if i%11 == 0 {
 			c.Group, c.Tenant = 1, 2
 		}
@@ -151,7 +153,7 @@ func TestTenantsAreShielded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Admission = holdingIn(queue.Band{Name: "all"})
+		o.Admission = holdIn(queue.Band{Name: "all"})
 		fair, err := Run(tr, o)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +166,7 @@ func TestTenantsAreShielded(t *testing.T) {
 	}
 }
 
-// What the admission refuses is told apart from what fails.
+// TestReplaySheds: shed requests are counted apart from failed ones.
 func TestReplaySheds(t *testing.T) {
 	o := smallOptions()
 	o.Rate *= 10

@@ -11,7 +11,7 @@ import (
 	"pointsman/sim/trace"
 )
 
-// agent is one pointsman: a decider on the clock of the playback.
+// agent is one pointsman agent: a decider on the simulation's clock.
 type agent struct {
 	decider  *decider.Decider
 	pool     *decider.Pool
@@ -19,274 +19,163 @@ type agent struct {
 	decision decider.Decision
 }
 
-// newAgent makes the agent number n.
-func newAgent(p *playback, blockTokens, n int) (*agent, error) {
-	policy, err := p.o.Policy()
+// newAgent makes agent number n.
+func newAgent(s *simulation, blockTokens, n int) (*agent, error) {
+	policy, err := s.o.Policy()
 	if err != nil {
 		return nil, err
 	}
-	seeds := rand.New(rand.NewPCG(p.o.Seed, 0x6167656e74+uint64(n)))
-	a := &agent{decider: decider.New(func() time.Duration { return p.now }, seeds.Uint64)}
+	seeds := rand.New(rand.NewPCG(s.o.Seed, 0x6167656e74+uint64(n)))
+	a := &agent{decider: decider.New(func() time.Duration { return s.now }, seeds.Uint64)}
 	c := decider.PoolConfig{
-		Name: poolName, Policy: policy, PolicyName: p.o.PolicyName, PolicyKey: p.o.PolicyName,
-		BlockTokens: blockTokens, CacheTokens: int(float64(p.o.CacheTokens) * p.o.MirrorScale),
+		Name: poolName, Policy: policy, PolicyName: s.o.PolicyName, PolicyKey: s.o.PolicyName,
+		BlockTokens: blockTokens, CacheTokens: int(float64(s.o.CacheTokens) * s.o.CacheScale),
 	}
-	if c.Admission = p.o.Admission; c.Admission != nil {
-		late := *c.Admission
-		late.FeedbackDelay = p.o.FeedbackDelay
-		c.Admission = &late
+	if c.Admission = s.o.Admission; c.Admission != nil {
+		delayed := *c.Admission
+		delayed.FeedbackDelay = s.o.FeedbackDelay
+		c.Admission = &delayed
 	}
-	for i := range p.fleet {
+	for i := range s.engines {
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
 	}
 	a.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	a.pool = a.decider.Pool(poolName)
-	a.follow(p)
+	a.followBlocks(s)
 	return a, nil
 }
 
-// follow has the pool of a policy that looks at tokens hear of each block that
-// comes and goes in the engines.
-func (a *agent) follow(p *playback) {
+// followBlocks reports each block that an engine stores or removes to the pool,
+// if its policy uses token blocks.
+func (a *agent) followBlocks(s *simulation) {
 	if a.pool.Tokens() == nil {
 		return
 	}
-	for i, e := range p.fleet {
-		name := p.replicas[i]
+	for i, e := range s.engines {
+		name := s.names[i]
 		follower := a.pool.Engine(name).FollowBlocks()
 		var change [1]decider.BlockChange
-		tell := func(key uint64, stored bool) {
+		report := func(key uint64, stored bool) {
 			change[0] = decider.BlockChange{Key: key, Stored: stored}
 			a.pool.Engine(name).ChangeBlocks(follower, change[:])
 		}
-		e.Follow(func(j *sim.Job, i int) { tell(j.Blocks[i], true) }, func(key uint64) { tell(key, false) })
+		e.Follow(func(j *sim.Job, i int) { report(j.Blocks[i], true) }, func(key uint64) { report(key, false) })
 	}
 }
 
 func replicaName(i int) string { return fmt.Sprintf("r%d", i) }
 
-// replicaIndex is the replica of that name, or -1.
-func (p *playback) replicaIndex(name string) int {
-	if i, ok := p.byName[name]; ok {
+// replicaIndex returns the replica of that name, or -1.
+func (s *simulation) replicaIndex(name string) int {
+	if i, ok := s.byName[name]; ok {
 		return i
 	}
 	return -1
 }
 
-// decide asks the agent whose turn it is for a replica for f, and sends it
-// there as the proxy would.
-func (p *playback) decide(f *flight) {
-	a := p.agents[p.asked%len(p.agents)]
+// decide lets the next agent choose a replica for f, and sends f there as the
+// proxy would.
+func (s *simulation) decide(f *flight) {
+	a := s.agents[s.decisions%len(s.agents)]
 	f.agent = a
-	p.asked++
-	binary.BigEndian.PutUint64(f.id[:], uint64(p.asked))
-	binary.BigEndian.PutUint64(f.id[8:], p.chance.Uint64())
-	c := f.call
+	s.decisions++
+	binary.BigEndian.PutUint64(f.id[:], uint64(s.decisions))
+	binary.BigEndian.PutUint64(f.id[8:], s.random.Uint64())
+	r := f.request
 	request, decision := &a.request, &a.decision
-	var h *holding
-	if p.o.Admission != nil {
-		h = &holding{playback: p, flight: f}
-		request, decision = &h.request, &h.decision
+	var held *heldRequest
+	if s.o.Admission != nil {
+		held = &heldRequest{simulation: s, flight: f}
+		request, decision = &held.request, &held.decision
 	}
 	*request = decider.Request{
-		// With another seed, sessions fall on other replicas.
-		ID: f.id, Pool: a.pool, Session: trace.Hash(c.Session + p.o.Seed), HasSession: c.HasSession,
-		Input: p.noisy(c.Estimate), Output: -1, Blocks: c.Visible, Stream: c.Stream, Cut: c.Truncated,
-		Band: c.Band, Tenant: c.Tenant,
+		// The seed moves sessions to other replicas.
+		ID: f.id, Pool: a.pool, Session: trace.Hash(r.Session + s.o.Seed), HasSession: r.HasSession,
+		Input: s.withNoise(r.Estimate), Output: -1, Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
+		Band: r.Band, Tenant: r.Tenant,
 	}
-	if h == nil {
+	if held == nil {
 		a.pool.Decide(request, decision)
-	} else if a.pool.Submit(request, decision, h) {
-		p.load.sent(-1)
+	} else if a.pool.Submit(request, decision, held) {
+		s.load.add(-1, 1)
 		return
 	}
-	p.send(f, decision)
+	s.send(f, decision)
 }
 
-// holding is a request that its agent holds.
-type holding struct {
-	playback *playback
-	flight   *flight
-	request  decider.Request
-	decision decider.Decision
+// heldRequest is a request that waits in its agent.
+type heldRequest struct {
+	simulation *simulation
+	flight     *flight
+	request    decider.Request
+	decision   decider.Decision
 }
 
-// Bound implements decider.Waiter. The pool is locked: the request is sent a
-// moment later.
-func (h *holding) Bound() { h.playback.bound = append(h.playback.bound, h) }
+// Bound implements decider.Waiter. It is called with the pool locked, so the
+// request is sent later.
+func (h *heldRequest) Bound() { h.simulation.dispatched = append(h.simulation.dispatched, h) }
 
-// sendBound sends what is held no more, and what that sets free in turn.
-func (p *playback) sendBound() {
-	for len(p.bound) > 0 {
-		h := p.bound[0]
-		p.bound = p.bound[1:]
-		p.load.ended(-1)
-		p.send(h.flight, &h.decision)
+// sendDispatched sends the dispatched requests, and those that this dispatches
+// in turn.
+func (s *simulation) sendDispatched() {
+	for len(s.dispatched) > 0 {
+		h := s.dispatched[0]
+		s.dispatched = s.dispatched[1:]
+		s.load.add(-1, -1)
+		s.send(h.flight, &h.decision)
 	}
 }
 
-// noisy is an estimate of n tokens.
-func (p *playback) noisy(n int) int {
-	if p.o.TokenNoise == 0 {
+// withNoise returns an agent's estimate of n tokens.
+func (s *simulation) withNoise(n int) int {
+	if s.o.TokenNoise == 0 {
 		return n
 	}
-	return max(1, int(float64(n)*(1+p.o.TokenNoise*(2*p.chance.Float64()-1))))
+	return max(1, int(float64(n)*(1+s.o.TokenNoise*(2*s.random.Float64()-1))))
 }
 
-// send takes f to the server of d, or where that is dead to its fallbacks, or
-// to whichever replica lives.
-func (p *playback) send(f *flight, d *decider.Decision) {
+// send sends f to the server of d or, if that is dead, to a fallback or any
+// other replica that is alive.
+func (s *simulation) send(f *flight, d *decider.Decision) {
 	if d.Status != 0 {
-		p.load.sent(f.replica)
-		p.end(f, flightShed)
+		s.load.add(f.replica, 1)
+		s.end(f, flightShed)
 		return
 	}
-	chosen := p.replicaIndex(d.Server)
+	chosen := s.replicaIndex(d.Server)
 	k := chosen
 	for _, name := range d.Fallbacks {
-		if k < 0 || p.dead[k] {
-			k = p.replicaIndex(name)
+		if k < 0 || s.dead[k] {
+			k = s.replicaIndex(name)
 		}
 	}
-	for range p.fleet {
-		if k >= 0 && !p.dead[k] {
+	for range s.engines {
+		if k >= 0 && !s.dead[k] {
 			break
 		}
-		p.turn++
-		k = p.turn % len(p.fleet)
+		s.fallback++
+		k = s.fallback % len(s.engines)
 	}
-	if p.dead[k] {
-		p.load.sent(f.replica)
-		p.end(f, flightFailed)
+	if s.dead[k] {
+		s.load.add(f.replica, 1)
+		s.end(f, flightFailed)
 		return
 	}
-	f.replica, f.moved = k, k != chosen
-	if !p.submit(k, f) {
-		return
+	f.replica, f.redirected = k, k != chosen
+	if s.submit(k, f) {
+		s.report(eventConnected, f)
 	}
-	p.tell(newsConnected, f)
 }
 
-// submit gives f to engine k; it reports false where that refuses it.
-func (p *playback) submit(k int, f *flight) bool {
-	p.load.sent(k)
-	if err := p.fleet[k].Submit(p.now, &f.job); err != nil {
-		p.end(f, flightRefused)
+// submit submits f to engine k and reports whether the engine accepts it.
+func (s *simulation) submit(k int, f *flight) bool {
+	s.load.add(k, 1)
+	if err := s.engines[k].Submit(s.now, &f.job); err != nil {
+		s.end(f, flightRefused)
 		return false
 	}
-	p.schedule(k)
+	s.schedule(k)
 	return true
 }
 
-// tell brings news of f to its agent, as late as that hears of it.
-func (p *playback) tell(kind newsKind, f *flight) {
-	if f.agent == nil {
-		return
-	}
-	if kind == newsFirstToken {
-		if p.o.Poll > 0 {
-			p.firsts[f.replica]++
-		}
-		if p.o.Poll > 0 || p.o.NoFirstToken || !f.call.Stream {
-			return
-		}
-	}
-	n := news{at: p.now + p.o.FeedbackDelay, kind: kind, flight: f}
-	if p.o.FeedbackDelay == 0 {
-		p.hear(n)
-		return
-	}
-	p.news.push(n)
-}
-
-// hear acts on news that is due now.
-func (p *playback) hear(n news) {
-	switch f := n.flight; n.kind {
-	case newsConnected:
-		f.agent.pool.Connected(f.id, p.names[f.replica])
-	case newsFirstToken:
-		f.agent.pool.FirstToken(f.id, p.names[f.replica])
-	case newsFinished:
-		f.agent.pool.Finished(p.outcome(f))
-	case newsPoll:
-		p.poll(n.n)
-		p.news.push(news{at: n.at + p.o.Poll, kind: newsPoll, n: n.n})
-	case newsScrape:
-		p.scrape(n.n)
-		p.news.push(news{at: n.at + p.o.Metrics, kind: newsScrape, n: n.n})
-	case newsRelease:
-		for _, a := range p.agents {
-			a.decider.Dispatch()
-		}
-		p.news.push(news{at: n.at + releaseEvery, kind: newsRelease})
-	case newsSweep:
-		for _, a := range p.agents {
-			a.decider.Sweep()
-		}
-		p.news.push(news{at: n.at + time.Second, kind: newsSweep})
-	case newsDeath:
-		if p.dead[n.n] {
-			return
-		}
-		p.dead[n.n] = true
-		p.schedule(n.n)
-		p.fleet[n.n].Jobs(func(j *sim.Job, _ bool) { p.end(j.Owner.(*flight), flightFailed) })
-	case newsHealth:
-		for _, a := range p.agents {
-			a.pool.Discovered([]decider.ReplicaState{{Name: p.replicas[n.n], Weight: 1}})
-		}
-	}
-}
-
-// outcome is what the proxy says of the end of f.
-func (p *playback) outcome(f *flight) decider.Outcome {
-	o := decider.Outcome{ID: f.id, Redispatched: f.moved}
-	if f.replica >= 0 {
-		o.Server = p.names[f.replica]
-	}
-	switch {
-	case f.began && f.call.Stream:
-		o.TTFT = f.first - f.at
-	case f.began:
-		o.TTFT = f.done - f.at
-	}
-	if f.state == flightFailed {
-		o.End = decider.Died
-	}
-	return o
-}
-
-// poll looks at engine k's count of first tokens.
-func (p *playback) poll(k int) {
-	if p.dead[k] {
-		return
-	}
-	p.agents[0].pool.Engine(p.replicas[k]).FirstTokens(p.firsts[k])
-	p.firsts[k] = 0
-}
-
-// throughput is the rate at which an engine ended requests in the last second
-// or more.
-type throughput struct {
-	at       time.Duration // when finished was counted
-	finished uint64
-	rate     float64 // requests/s
-}
-
-// scrape tells the agents what engine k says of its queue and cache.
-func (p *playback) scrape(k int) {
-	if p.dead[k] {
-		return
-	}
-	s, t := p.fleet[k].Stats(), &p.throughput[k]
-	if passed := p.now - t.at; passed >= time.Second {
-		t.rate = float64(s.Finished-t.finished) / passed.Seconds()
-		t.at, t.finished = p.now, s.Finished
-	}
-	signals := decider.Signals{
-		Waiting: s.Waiting, Running: s.Running, KVUsage: s.KVUsage(), Throughput: t.rate,
-	}
-	for _, a := range p.agents {
-		a.pool.Engine(p.replicas[k]).Signals(signals)
-	}
-}
+var _ decider.Waiter = (*heldRequest)(nil)

@@ -1,81 +1,70 @@
 package replay
 
-import "time"
-
-// news is something that will happen, or be heard of, at its time.
-type news struct {
-	at     time.Duration
-	order  uint64 // of equal times, the one pushed first comes first
-	kind   newsKind
-	n      int // a replica
-	flight *flight
-}
-
-type newsKind uint8
-
-const (
-	newsConnected newsKind = iota
-	newsFirstToken
-	newsFinished
-	newsPoll    // look at an engine's first tokens
-	newsScrape  // look at its queue and cache
-	newsRelease // bind what is held by the clock
-	newsSweep   // end reservations without news
-	newsDeath   // a replica dies
-	newsHealth  // the proxy has noticed
+import (
+	"container/heap"
+	"time"
 )
 
-// newsQueue is a heap, the next to come on top.
-type newsQueue struct {
-	heap   []news
+// event is something that happens, or is reported to an agent, at its time.
+type event struct {
+	at      time.Duration
+	order   uint64 // of equal times, the event pushed first comes first
+	kind    eventKind
+	replica int
+	flight  *flight
+}
+
+type eventKind uint8
+
+const (
+	eventConnected  eventKind = iota // a proxy report, as are the next two
+	eventFirstToken                  // the proxy has sent the first byte
+	eventFinished
+	eventPoll     // read an engine's count of first tokens
+	eventScrape   // read an engine's gauges
+	eventDispatch // dispatch held requests by the clock
+	eventSweep    // expire reservations
+	eventDeath    // a replica dies
+	eventHealth   // the proxy has noticed
+)
+
+// eventQueue holds future events. Its zero value is empty.
+type eventQueue struct {
+	heap   eventHeap
 	pushed uint64
 }
 
-// at is the time of the next news.
-func (q *newsQueue) at() time.Duration {
+// next is the time of the next event.
+func (q *eventQueue) next() time.Duration {
 	if len(q.heap) == 0 {
 		return never
 	}
 	return q.heap[0].at
 }
 
-func (q *newsQueue) less(i, j int) bool {
-	a, b := &q.heap[i], &q.heap[j]
-	return a.at < b.at || a.at == b.at && a.order < b.order
-}
-
-func (q *newsQueue) push(n news) {
+func (q *eventQueue) push(e event) {
 	q.pushed++
-	n.order = q.pushed
-	q.heap = append(q.heap, n)
-	for i := len(q.heap) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !q.less(i, parent) {
-			return
-		}
-		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
-		i = parent
-	}
+	e.order = q.pushed
+	heap.Push(&q.heap, &e)
 }
 
-func (q *newsQueue) pop() news {
-	top := q.heap[0]
-	last := len(q.heap) - 1
-	q.heap[0] = q.heap[last]
-	q.heap[last] = news{}
-	q.heap = q.heap[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return top
-		}
-		if child+1 < last && q.less(child+1, child) {
-			child++
-		}
-		if !q.less(child, i) {
-			return top
-		}
-		q.heap[i], q.heap[child] = q.heap[child], q.heap[i]
-		i = child
-	}
+func (q *eventQueue) pop() event { return *heap.Pop(&q.heap).(*event) }
+
+// eventHeap implements heap.Interface with the next event on top.
+type eventHeap []*event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].order < h[j].order
 }
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(*event)) }
+func (h *eventHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
+
+var _ heap.Interface = (*eventHeap)(nil)

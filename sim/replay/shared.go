@@ -5,36 +5,35 @@ import (
 	"pointsman/sim/trace"
 )
 
-// RunShared runs the trace through the bound that no choice of replicas can
-// be expected to beat by much: the replicas compute as ever, but hold one
-// cache together, and take from one queue what they next have room for. The
-// options that concern agents and failures have no effect.
+// RunShared computes a bound that hardly any policy can beat: the replicas
+// compute as in Run, but share one cache, and each takes its next request from
+// one common queue when it has capacity. Options that concern agents and
+// failures have no effect.
 func RunShared(t *trace.Trace, o Options) (*Result, error) {
-	p, err := newPlayback(t, &o)
+	s, err := newSimulation(t, &o)
 	if err != nil {
 		return nil, err
 	}
-	sim.Share(p.fleet)
-	p.shared = true
-	p.run(func(f *flight) {
-		p.load.sent(-1)
-		if err := p.fleet[0].Submit(p.now, &f.job); err != nil {
-			p.end(f, flightRefused)
+	sim.Share(s.engines)
+	s.shared = true
+	s.run(func(f *flight) {
+		s.load.add(-1, 1)
+		if err := s.engines[0].Submit(s.now, &f.job); err != nil {
+			s.end(f, flightRefused)
 			return
 		}
-		p.wakeAll()
+		s.wakeAll()
 	})
-	return p.result(o.PolicyName), nil
+	return s.result(o.PolicyName), nil
 }
 
-// wakeAll has every engine look at the common queue. Those that do nothing go
-// first.
-func (p *playback) wakeAll() {
+// wakeAll lets every engine check the common queue, idle engines first.
+func (s *simulation) wakeAll() {
 	for _, active := range [...]bool{false, true} {
-		for k, e := range p.fleet {
+		for k, e := range s.engines {
 			if _, busy := e.Next(); busy == active {
-				e.Wake(p.now)
-				p.schedule(k)
+				e.Wake(s.now)
+				s.schedule(k)
 			}
 		}
 	}

@@ -22,7 +22,9 @@ var arrows = map[string][]string{
 	"decider/kvcache": {},
 	"decider/queue":   {},
 	"decider":         {"decider/kvcache", "decider/queue", "prompt", "session"}, // never decider/policy
-	"decider/policy":  {"decider", "prompt", "session"},
+	"decider/policy":  {"decider", "decider/kvcache", "prompt", "session"},
+
+	"decider/decidertest": {"decider"}, // drives pools in tests
 
 	// Engines.
 	"engine/metrics":  {"decider"},

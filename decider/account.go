@@ -1,0 +1,105 @@
+package decider
+
+import "time"
+
+// account books reservations on the replicas: each counts in its replica's
+// figures, in the predicted prefill queue and in the cache model from when it is
+// made until it ends. It lives under the pool's lock.
+type account struct {
+	reservations
+	load     loadEstimate
+	caches   cacheModel
+	sessions sessionMemory
+}
+
+// reserve makes a reservation for r on replica, as decided at now, and books it.
+func (a *account) reserve(r *Request, replica *Replica, now, lease time.Duration) *reservation {
+	v := a.add(r.ID)
+	v.decided = replica
+	v.at, v.lease = now, now+lease
+	v.tokens = r.Input + max(r.Output, 0)
+	v.input = r.Input
+	v.request.keep(r)
+	a.book(v, replica, now)
+	return v
+}
+
+// adopt makes a reservation for a request that the proxy sent to replica without
+// a decision, and books it. Nothing is known of its prompt.
+func (a *account) adopt(id ID, pool *Pool, replica *Replica, now, lease time.Duration) *reservation {
+	v := a.add(id)
+	v.at, v.lease = now, now+lease
+	v.request.keep(&Request{ID: id, Pool: pool, Output: -1})
+	a.book(v, replica, now)
+	return v
+}
+
+// book counts v on replica, which the request goes to.
+func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
+	v.replica = replica
+	replica.taken.add(now)
+	a.sessions.add(&v.request, replica)
+	if v.request.LoRA != "" {
+		replica.adapters.reserve(v.request.LoRA)
+		if v.started {
+			replica.adapters.started(v.request.LoRA)
+		}
+	}
+	replica.inFlight++
+	replica.tokens += v.tokens
+	replica.input += v.input
+	if !v.started {
+		replica.waiting++
+	}
+	a.load.enqueue(v, v.input-a.caches.cached(v), now)
+	a.caches.reserve(v, now)
+}
+
+// unbook takes v off its replica.
+func (a *account) unbook(v *reservation, now time.Duration) {
+	a.load.dequeue(v, now)
+	a.caches.release(v)
+	v.replica.inFlight--
+	v.replica.tokens -= v.tokens
+	v.replica.input -= v.input
+	if !v.started {
+		v.replica.waiting--
+	}
+	if v.request.LoRA != "" {
+		v.replica.adapters.release(v.request.LoRA)
+	}
+}
+
+// move books v on the replica that really serves it.
+func (a *account) move(v *reservation, replica *Replica, now time.Duration) {
+	a.unbook(v, now)
+	a.book(v, replica, now)
+}
+
+// start notes the first byte of v, ttft after the request came; 0 = not known.
+func (a *account) start(v *reservation, ttft, now time.Duration) {
+	r := v.replica
+	v.started = true
+	r.waiting--
+	if v.decided != nil && ttft > 0 {
+		r.ttft.add(ttft, now)
+	}
+	r.adapters.started(v.request.LoRA)
+	a.caches.pin(v)
+	r.promptWindow.begun++
+	r.promptWindow.text += v.request.text
+	r.promptWindow.exact += v.request.exact
+}
+
+// renew gives v a new lease: it was reported.
+func (a *account) renew(v *reservation, now, lease time.Duration) {
+	v.lease = now + lease
+	a.touch(v)
+}
+
+// end takes v off its replica and frees it. Its contents stay until the next add.
+func (a *account) end(v *reservation, o Outcome, now time.Duration) {
+	a.load.ended(v, o)
+	a.unbook(v, now)
+	a.remove(v)
+}

@@ -1,0 +1,117 @@
+package decider
+
+import "time"
+
+// ReplicaState is what a proxy reports of one of its servers.
+type ReplicaState struct {
+	Name     string
+	Address  string
+	Up       bool
+	Draining bool
+	Idle     bool // the proxy has no request there
+	Weight   int
+}
+
+// Discovered reports what the proxy's servers are. Replicas that the configuration
+// lists take health, draining and weight from it; a pool that discovers its
+// replicas takes it as its membership. Discovered returns whether the membership
+// or a weight changed.
+func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	p.statesAt = now
+	list := p.replicas
+	if p.config.Discover {
+		list, changed = p.membership(states, now)
+	}
+	touched := changed
+	for _, s := range states {
+		r := p.byName[s.Name]
+		if r == nil && p.config.Discover {
+			r = find(list, s.Name)
+		}
+		if r == nil {
+			continue
+		}
+		if r.down != !s.Up || r.draining != s.Draining || r.weight != s.Weight {
+			touched = true
+			changed = changed || r.weight != s.Weight
+		}
+		if s.Up && (r.down || r.draining && !s.Draining) {
+			r.since = now
+			r.readmit()
+		}
+		if s.Up && r.down { // most likely it has restarted
+			p.engineRestarted(r)
+		}
+		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
+		if r.down && s.Idle {
+			p.reclaimOrphans(r, now)
+		}
+		if !r.listed {
+			r.address = s.Address
+		}
+	}
+	switch {
+	case changed:
+		p.setReplicas(list)
+	case touched:
+		p.refresh()
+	}
+	p.admission.dispatch(now)
+	return changed
+}
+
+// membership is the list of replicas that states describe, in their order.
+func (p *Pool) membership(states []ReplicaState, now time.Duration) (list []*Replica, changed bool) {
+	if len(p.replicas) == 0 {
+		now -= p.config.SlowStart // the first ones found are the pool's start
+	}
+	changed = len(states) != len(p.replicas)
+	for i, s := range states {
+		r := p.byName[s.Name]
+		if r == nil {
+			r = &Replica{name: s.Name, index: -1, since: now, limit: p.config.Limit, weight: s.Weight}
+		}
+		changed = changed || r.index != i
+		list = append(list, r)
+	}
+	return list, changed
+}
+
+func find(list []*Replica, name string) *Replica {
+	for _, r := range list {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// assignSlots gives each replica of list, which replaces old, a slot: a small
+// number that it keeps as long as it is a member, by which tables beside the
+// replicas are indexed.
+func assignSlots(list, old []*Replica) {
+	was := map[*Replica]bool{}
+	for _, r := range old {
+		was[r] = true
+	}
+	taken := map[int]bool{}
+	for _, r := range list {
+		if was[r] {
+			taken[r.slot] = true
+		}
+	}
+	next := 0
+	for _, r := range list {
+		if was[r] {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		r.slot = next
+		taken[next] = true
+	}
+}

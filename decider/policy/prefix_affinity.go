@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"pointsman/decider"
+)
+
+// PrefixAffinity sends a request where most of its prompt was sent before; of
+// equal ones to the least loaded. It is Ray Serve's prefix-cache-aware router
+// with the same options and defaults, for those who come from there: it follows
+// what was sent, not what engines still hold. Two things differ. What it
+// remembers of a replica is bounded even where do_eviction is off, and it learns
+// which replica really served.
+type PrefixAffinity struct {
+	PrefixAffinityOptions
+	routed
+	evicted time.Duration // when it last evicted
+	two     PowerOfTwo
+}
+
+// PrefixAffinityOptions are the knobs of PrefixAffinity, named as in Ray.
+type PrefixAffinityOptions struct {
+	// ImbalancedThreshold is the difference between the most and the fewest
+	// requests in flight above which power of two chooses. .inf = never.
+	ImbalancedThreshold float64 `yaml:"imbalanced_threshold"`
+	// MatchRateThreshold is the share of the prompt, 0 to 1, below which the
+	// request goes to the replica that was sent the least.
+	MatchRateThreshold float64 `yaml:"match_rate_threshold"`
+	// DoEviction has a replica that was sent more than EvictionThresholdChars
+	// forgotten down to EvictionTargetChars, looking every
+	// EvictionIntervalSecs.
+	DoEviction             bool    `yaml:"do_eviction"`
+	EvictionThresholdChars int     `yaml:"eviction_threshold_chars"`
+	EvictionTargetChars    int     `yaml:"eviction_target_chars"`
+	EvictionIntervalSecs   float64 `yaml:"eviction_interval_secs"`
+}
+
+// PrefixAffinityDefaults are Ray's.
+var PrefixAffinityDefaults = PrefixAffinityOptions{
+	ImbalancedThreshold: math.Inf(1), MatchRateThreshold: 0.1,
+	EvictionThresholdChars: 400_000, EvictionTargetChars: 360_000, EvictionIntervalSecs: 10,
+}
+
+// Validate returns an error that names the option at fault.
+func (o PrefixAffinityOptions) Validate() error {
+	switch {
+	case !(o.ImbalancedThreshold >= 0):
+		return errors.New("imbalanced_threshold: want requests, 0 or more")
+	case !(o.MatchRateThreshold >= 0 && o.MatchRateThreshold <= 1):
+		return errors.New("match_rate_threshold: want a share from 0 to 1")
+	case o.EvictionThresholdChars < 1:
+		return errors.New("eviction_threshold_chars: want characters above 0")
+	case o.EvictionTargetChars < 0 || o.EvictionTargetChars > o.EvictionThresholdChars:
+		return errors.New("eviction_target_chars: want characters, not more than eviction_threshold_chars")
+	case !(o.EvictionIntervalSecs > 0):
+		return errors.New("eviction_interval_secs: want seconds above 0")
+	}
+	return nil
+}
+
+// NewPrefixAffinity returns a PrefixAffinity, or the error of o.Validate.
+func NewPrefixAffinity(o PrefixAffinityOptions) (*PrefixAffinity, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &PrefixAffinity{PrefixAffinityOptions: o, routed: routed{capacity: routedBlocks}}, nil
+}
+
+var prefixAffinityTerms = []string{"match_rate", "sent_blocks"}
+
+// Terms implements Termed: match_rate is the share of the prompt the replica
+// was sent before, sent_blocks what it was sent in all.
+func (*PrefixAffinity) Terms() []string { return prefixAffinityTerms }
+
+// Rank implements Policy.
+func (p *PrefixAffinity) Rank(r *decider.Request, v *decider.View, dst []int) []int {
+	p.forget(v)
+	p.matchPrefix(r)
+	best := int32(0)
+	for c, i := range v.Candidates {
+		replica := v.Replicas[i]
+		d := p.matched(replica)
+		best = max(best, d)
+		v.SetTerm(c, 0, p.rate(r, v, d))
+		v.SetTerm(c, 1, float64(p.size(replica)))
+	}
+	least, most := v.InFlightRange()
+	if float64(most-least) > p.ImbalancedThreshold || len(r.Blocks) == 0 {
+		return p.two.Rank(r, v, dst)
+	}
+	if p.rate(r, v, best) < p.MatchRateThreshold {
+		return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 { return float64(p.size(replica)) })
+	}
+	return v.Least(dst, 3, func(_ int, replica *decider.Replica) float64 {
+		if p.matched(replica) < best {
+			return penalty + replica.Load()
+		}
+		return replica.Load()
+	})
+}
+
+// forget evicts, if it is time to.
+func (p *PrefixAffinity) forget(v *decider.View) {
+	if !p.DoEviction || (v.Now-p.evicted).Seconds() < p.EvictionIntervalSecs {
+		return
+	}
+	p.evicted = v.Now
+	blockChars := v.BlockTokens * decider.BlockBytes / decider.DefaultBlockTokens
+	for _, r := range p.list {
+		if m := p.of(r); m.Len()*blockChars > p.EvictionThresholdChars {
+			m.Shrink(p.EvictionTargetChars / blockChars)
+		}
+	}
+}
+
+var (
+	_ decider.Policy = (*PrefixAffinity)(nil)
+	_ decider.Termed = (*PrefixAffinity)(nil)
+)

@@ -1,0 +1,54 @@
+package policy
+
+import "pointsman/decider"
+
+// RoundRobin takes the candidates in turn, from a random start so that
+// several agents do not march in step. Weights count: a replica of weight 2
+// has two turns. Choose it to compare others with; it knows nothing of load.
+//
+// Turns of unequal weights are spread by the smooth method of nginx
+// (ngx_http_upstream_round_robin.c): each turn every candidate gains its
+// weight, the richest is chosen and pays the sum.
+type RoundRobin struct {
+	next   int
+	begun  bool
+	even   bool  // all weights are equal
+	credit []int // by replica
+}
+
+// Members implements MemberObserver.
+func (p *RoundRobin) Members(replicas []*decider.Replica) {
+	p.credit = make([]int, len(replicas))
+	p.even = true
+	for _, r := range replicas {
+		p.even = p.even && r.Weight() == replicas[0].Weight()
+	}
+}
+
+// Rank implements Policy.
+func (p *RoundRobin) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
+	if !p.begun {
+		p.begun = true
+		p.next = v.Rand.IntN(len(v.Candidates))
+	}
+	if p.even {
+		p.next++
+		return append(dst, v.Candidates[p.next%len(v.Candidates)])
+	}
+	best, sum := -1, 0
+	for _, i := range v.Candidates {
+		w := v.Replicas[i].Weight()
+		p.credit[i] += w
+		sum += w
+		if best < 0 || p.credit[i] > p.credit[best] {
+			best = i
+		}
+	}
+	p.credit[best] -= sum
+	return append(dst, best)
+}
+
+var (
+	_ decider.Policy         = (*RoundRobin)(nil)
+	_ decider.MemberObserver = (*RoundRobin)(nil)
+)

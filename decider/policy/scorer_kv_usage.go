@@ -1,0 +1,16 @@
+package policy
+
+import "pointsman/decider"
+
+// KVUsageScorer is the free share of the KV cache: as the engine says, or else
+// what the requests in flight leave of the cache's size.
+type KVUsageScorer struct{}
+
+// Score implements Scorer.
+func (KVUsageScorer) Score(_ *decider.Request, v *decider.View, out []float64) {
+	for c, i := range v.Candidates {
+		out[c] = 1 - min(1, max(0, v.KVUsage(i)))
+	}
+}
+
+var _ decider.Scorer = KVUsageScorer{}

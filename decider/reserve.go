@@ -1,0 +1,80 @@
+package decider
+
+import "time"
+
+// reserve books r on replica, as decided. The caller holds the lock.
+func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
+	if v := p.account.find(r.ID); v != nil {
+		// The proxy asks again for a request that it could not place: what was
+		// reserved for the first answer ends here.
+		p.stats.Replaced++
+		p.release(v, Outcome{End: Refused}, now)
+	}
+	p.admission.sent(p.account.reserve(r, replica, now, p.config.Lease), 1)
+}
+
+// move books v on the replica that really serves it.
+func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
+	p.account.move(v, replica, now)
+	p.stats.Mismatches++
+}
+
+// start notes the first byte of v, ttft after the request came; 0 = not known.
+func (p *Pool) start(v *reservation, ttft, now time.Duration) {
+	p.account.start(v, ttft, now)
+	p.admission.started(v)
+	if p.observer != nil && v.replica.index >= 0 {
+		p.observer.FirstToken(&v.request, v.replica.index)
+	}
+}
+
+// renew gives v a new lease: it was reported.
+func (p *Pool) renew(v *reservation, now time.Duration) { p.account.renew(v, now, p.config.Lease) }
+
+// release ends v. The caller holds the lock.
+func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
+	p.account.end(v, o, now)
+	p.admission.ended(v, now)
+	if p.observer != nil && v.replica.index >= 0 {
+		p.observer.Finished(&v.request, v.replica.index, o)
+	}
+}
+
+// expire ends v, whose outcome was not reported.
+func (p *Pool) expire(v *reservation, now time.Duration) {
+	p.stats.Expired++
+	p.account.caches.resetSize(v.replica)
+	p.release(v, Outcome{End: Expired}, now)
+}
+
+// sweep ends the reservations whose lease has passed.
+func (p *Pool) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	for v := p.account.oldest(); v != nil && v.lease <= now; v = p.account.oldest() {
+		p.expire(v, now)
+	}
+	p.admission.dispatch(now)
+}
+
+// reclaimOrphans ends the reservations on r, which is down and has no request
+// any more. HAProxy 2.6 reports no end of a request whose replica closes before
+// it answers, if the client has sent others before over the same connection.
+// Reservations of the last feedWait are left to the feed.
+func (p *Pool) reclaimOrphans(r *Replica, now time.Duration) {
+	if r.inFlight == 0 {
+		return
+	}
+	s := &p.account.reservations
+	for i := s.slots[0].next; i != 0; {
+		v := s.at(i)
+		i = v.next
+		if v.replica == r && now-v.at > feedWait {
+			p.expire(v, now)
+		}
+	}
+}
+
+// feedWait is how late the feed may be.
+const feedWait = 2 * time.Second

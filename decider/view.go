@@ -1,0 +1,132 @@
+package decider
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"pointsman/decider/kvcache"
+)
+
+// View is a pool as a policy, a scorer or a filter sees it during one decision.
+// It is valid until the call returns, and lives under the pool's lock. Its methods
+// take the index of a replica in Replicas and do not allocate. Estimates count
+// what the pool has sent; see Signals for what engines report.
+type View struct {
+	// Candidates are the indexes of the replicas that may be chosen, at least
+	// one, in the order of the pool. It must not be changed.
+	Candidates []int
+	// Replicas are all replicas of the pool, whether they may be chosen or not.
+	// It must not be changed.
+	Replicas []*Replica
+	// Rand is the only source of randomness, so that simulations repeat.
+	Rand *rand.Rand
+	// Now is the time of the decision by the pool's clock.
+	Now time.Duration
+	// BlockTokens is the number of prompt tokens in one of Request.Blocks.
+	BlockTokens int
+
+	pool      *Pool
+	blocks    []uint64 // of the request
+	input     int      // of the request
+	depth     []int32  // by Replica.slot: how many leading blocks of the prompt its cache holds
+	best      int32    // the largest of depth
+	even      bool     // all weights are equal
+	rate      float64  // requests for the block at rateDepth
+	rateDepth int32    // -1 = not looked up for this request
+
+	terms []float64 // for each candidate, by term
+	width int       // terms per candidate
+}
+
+// Cached is the number of the prompt's tokens that replica i is believed to hold
+// in its KV cache. It is 0 unless the policy is a PrefixUser.
+func (v *View) Cached(i int) int {
+	if len(v.depth) == 0 {
+		return 0
+	}
+	return v.tokens(v.depth[v.Replicas[i].slot])
+}
+
+// BestCached is the largest Cached of all replicas, candidates or not.
+func (v *View) BestCached() int { return v.tokens(v.best) }
+
+// tokens is how many of the prompt's tokens its first blocks hold. The last
+// token is always computed: its result is the first output token.
+func (v *View) tokens(blocks int32) int {
+	return max(0, min(int(blocks)*v.BlockTokens, v.input-1))
+}
+
+// PrefillBacklog is the prefill cost, in tokens, of what is predicted to be
+// computed on replica i before this request: the uncached prompt tokens of
+// requests before their first token, less what the replica has computed of them
+// by now. A token deep in a prompt costs more than one, because of attention.
+func (v *View) PrefillBacklog(i int) float64 {
+	return v.pool.account.load.backlog(v.Replicas[i], v.Now)
+}
+
+// PrefillQueueLen is the number of requests in that backlog.
+func (v *View) PrefillQueueLen(i int) int { return v.Replicas[i].prefill.n }
+
+// PrefillQueueTokens is the number of uncached prompt tokens of those requests,
+// with nothing subtracted for the time that has passed.
+func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.uncached }
+
+// PrefillCost is the prefill cost of this request on replica i, in the tokens of
+// PrefillBacklog.
+func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
+
+// PrefillSpeed is the prefill speed of replica i, learned from first tokens, in
+// the tokens of PrefillBacklog per second.
+func (v *View) PrefillSpeed(i int) float64 { return v.pool.account.load.speedOf(v.Replicas[i]) }
+
+// BlocksInUse is how many blocks of its KV cache the requests on replica i use,
+// shared ones counted once. It is 0 unless the policy is a PrefixUser.
+func (v *View) BlocksInUse(i int) int {
+	if c := v.Replicas[i].cache; c != nil {
+		return c.InUse()
+	}
+	return 0
+}
+
+// SharedBlocks is how many of the prompt's blocks are among those in use.
+func (v *View) SharedBlocks(i int) int {
+	if c := v.Replicas[i].cache; c != nil {
+		return c.MatchInUse(v.blocks[:v.depth[v.Replicas[i].slot]])
+	}
+	return 0
+}
+
+// BlockRequestRate is how often requests asked for the first of the prompt's
+// blocks that replica i lacks: a count that decays to 1/e in a minute. It is 0
+// where no replica holds that block.
+func (v *View) BlockRequestRate(i int) float64 {
+	if v.best == 0 {
+		return 0
+	}
+	d := v.depth[v.Replicas[i].slot]
+	if d >= v.best {
+		return 0
+	}
+	if d != v.rateDepth {
+		// Most replicas lack the same block: it is looked up once for all.
+		v.rateDepth, v.rate = d, v.pool.account.caches.model.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
+	}
+	return v.rate
+}
+
+// SessionReplica is the replica that the request's session was sent to last, nil
+// if that is unknown. The pool remembers sessions for a SessionUser only.
+func (v *View) SessionReplica(r *Request) *Replica { return v.pool.account.sessions.last(r) }
+
+// SetTerm records what a policy computed for the candidate at position c of
+// Candidates, under the name at position term of Terms.
+func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
+
+// matchPrefix finds out how much of the request's prompt the cache of each
+// replica holds.
+func (v *View) matchPrefix(r *Request) {
+	v.input, v.blocks, v.rateDepth = r.Input, r.Blocks, -1
+	if m := v.pool.account.caches.model; m != nil {
+		v.depth, v.best = m.Match(r.Blocks, v.depth)
+	}
+}

@@ -1,0 +1,105 @@
+package decider
+
+// Least appends to dst the n candidates, at most 3, with the lowest cost,
+// cheapest first, ties in random order. cost is called once for each candidate,
+// with its position in Candidates and its replica.
+func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []int {
+	var best [3]float64
+	var ties [3]uint64
+	start, found := len(dst), 0
+	n = min(n, len(best))
+	for c, i := range v.Candidates {
+		x, tie := cost(c, v.Replicas[i]), uint64(0)
+		if found == n {
+			if x > best[n-1] {
+				continue
+			}
+			tie = v.Rand.Uint64()
+			if x == best[n-1] && tie >= ties[n-1] {
+				continue
+			}
+		} else {
+			tie = v.Rand.Uint64()
+			dst = append(dst, 0)
+			found++
+		}
+		pos := found - 1
+		for ; pos > 0 && (x < best[pos-1] || x == best[pos-1] && tie < ties[pos-1]); pos-- {
+			best[pos], ties[pos], dst[start+pos] = best[pos-1], ties[pos-1], dst[start+pos-1]
+		}
+		best[pos], ties[pos], dst[start+pos] = x, tie, i
+	}
+	return dst
+}
+
+// InFlightRange is the fewest and the most requests in flight on a candidate.
+func (v *View) InFlightRange() (least, most int) {
+	least = v.Replicas[v.Candidates[0]].inFlight
+	for _, i := range v.Candidates {
+		n := v.Replicas[i].inFlight
+		least, most = min(least, n), max(most, n)
+	}
+	return least, most
+}
+
+// DrawByWeight draws a position in Candidates at random, in proportion to the
+// weights. It leaves out the position skip, if there is another one; -1 leaves
+// out none.
+func (v *View) DrawByWeight(skip int) int {
+	n := len(v.Candidates)
+	if n == 1 {
+		return 0
+	}
+	if v.even {
+		if skip < 0 {
+			return v.Rand.IntN(n)
+		}
+		c := v.Rand.IntN(n - 1)
+		if c >= skip {
+			c++
+		}
+		return c
+	}
+	sum := 0
+	for c, i := range v.Candidates {
+		if c != skip {
+			sum += v.Replicas[i].Weight()
+		}
+	}
+	x := v.Rand.IntN(sum)
+	for c, i := range v.Candidates {
+		if c == skip {
+			continue
+		}
+		if x -= v.Replicas[i].Weight(); x < 0 {
+			return c
+		}
+	}
+	return n - 1
+}
+
+// Keep appends to dst the candidates that ok accepts, for a Filter. It appends
+// none while they are overloaded: when even the least loaded of them has more
+// than PoolConfig.Spill requests in flight above the least loaded candidate.
+func (v *View) Keep(dst []int, ok func(*Replica) bool) []int {
+	start := len(dst)
+	for _, i := range v.Candidates {
+		if ok(v.Replicas[i]) {
+			dst = append(dst, i)
+		}
+	}
+	if kept := dst[start:]; len(kept) > 0 && v.leastInFlight(kept) > v.leastInFlight(v.Candidates)+v.pool.config.Spill {
+		return dst[:start]
+	}
+	return dst
+}
+
+// leastInFlight is the fewest requests in flight on any of the replicas, of which
+// there is at least one.
+func (v *View) leastInFlight(replicas []int) int {
+	least := v.Replicas[replicas[0]].inFlight
+	for _, i := range replicas[1:] {
+		least = min(least, v.Replicas[i].inFlight)
+	}
+	return least
+}

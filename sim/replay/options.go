@@ -1,0 +1,136 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/sim"
+)
+
+// Setup is a set of replicas.
+type Setup struct {
+	Replicas    int
+	Profile     sim.Profile
+	CacheTokens int // KV cache of each replica
+	// Speeds are the replicas' speeds as multiples of the profile's. A shorter
+	// list repeats; an empty one means 1 for all.
+	Speeds []float64
+}
+
+// Options describe one replay of a trace with one policy.
+type Options struct {
+	Setup
+	Rate float64 // mean requests/s
+	Seed uint64
+	// Policy makes an instance of the policy; each agent has its own.
+	Policy     func() (decider.Policy, error)
+	PolicyName string
+	// Admission lets requests wait in the agent. nil sends them at once.
+	Admission *decider.Admission
+
+	// FeedbackDelay is the delay of the proxy's reports to the agent.
+	FeedbackDelay time.Duration
+	// NoFirstToken: the agent learns of first tokens only when requests end.
+	NoFirstToken bool
+	// Metrics is the interval at which agents scrape each engine's queue and
+	// cache gauges; 0 disables it.
+	Metrics time.Duration
+	// Poll is the interval at which the agent reads each engine's count of
+	// first tokens, in place of the proxy's reports; 0 disables it.
+	Poll time.Duration
+	// Agents decide in turn and share no state. 0 means 1.
+	Agents int
+	// CacheScale is the cache size that agents assume, as a multiple of the
+	// real one. 0 means 1.
+	CacheScale float64
+	// TokenNoise is the largest relative error of an agent's prompt token
+	// counts, uniformly distributed.
+	TokenNoise float64
+	// Failures are replicas that die, in any order.
+	Failures []Failure
+
+	// Ended, unless nil, counts the requests that have ended.
+	Ended *atomic.Int64
+}
+
+// Failure is the permanent death of a replica.
+type Failure struct {
+	At      time.Duration // since the first request
+	Replica int
+}
+
+// Validate returns an error that says why the setup is unusable.
+func (s *Setup) Validate() error {
+	if s.Replicas < 1 || s.Replicas > 4096 {
+		return fmt.Errorf("%d replicas, want 1 to 4096", s.Replicas)
+	}
+	for _, x := range s.Speeds {
+		if !(x > 0) || math.IsInf(x, 0) {
+			return fmt.Errorf("a replica speed of %v, want above 0", x)
+		}
+	}
+	return s.Profile.Validate()
+}
+
+func (o *Options) setDefaults() {
+	if o.Agents == 0 {
+		o.Agents = 1
+	}
+	if o.CacheScale == 0 {
+		o.CacheScale = 1
+	}
+}
+
+func (o *Options) validate() error {
+	if err := o.Setup.Validate(); err != nil {
+		return err
+	}
+	for _, f := range o.Failures {
+		if f.Replica < 0 || f.Replica >= o.Replicas {
+			return fmt.Errorf("failure of replica %d, want 0 to %d", f.Replica, o.Replicas-1)
+		}
+	}
+	switch {
+	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):
+		return fmt.Errorf("a rate of %v requests/s, want above 0", o.Rate)
+	case o.Agents < 0 || o.Agents > 1024:
+		return fmt.Errorf("%d agents, want 1 to 1024", o.Agents)
+	case !(o.CacheScale > 0 && o.CacheScale <= 1000):
+		return fmt.Errorf("a mirror scale of %v, want above 0 to 1000", o.CacheScale)
+	case o.FeedbackDelay < 0:
+		return fmt.Errorf("a feedback delay of %v, want 0 or more", o.FeedbackDelay)
+	case o.Poll != 0 && o.Poll < time.Millisecond || o.Metrics != 0 && o.Metrics < time.Millisecond:
+		return errors.New("a poll or metrics interval below 1ms")
+	case !(o.TokenNoise >= 0 && o.TokenNoise < 1):
+		return fmt.Errorf("a token noise of %v, want 0 to below 1", o.TokenNoise)
+	case o.Poll > 0 && (o.NoFirstToken || o.Agents > 1):
+		return errors.New("polling for first tokens does not work with several agents or without first tokens")
+	}
+	return nil
+}
+
+// engines makes the engines of the setup.
+func (s *Setup) engines(blockTokens int) ([]*sim.Engine, error) {
+	engines := make([]*sim.Engine, s.Replicas)
+	for i := range engines {
+		var err error
+		engines[i], err = sim.NewEngine(sim.EngineOptions{
+			Profile: s.Profile.Scale(s.speed(i)), BlockSize: blockTokens, CacheTokens: s.CacheTokens,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return engines, nil
+}
+
+func (s *Setup) speed(i int) float64 {
+	if len(s.Speeds) == 0 {
+		return 1
+	}
+	return s.Speeds[i%len(s.Speeds)]
+}
