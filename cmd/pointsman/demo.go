@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"pointsman/demo"
+	"pointsman/sim/replay"
 )
 
 type demoCmd struct {
@@ -46,16 +47,12 @@ func (c *demoCmd) options() (o demo.Options, err error) {
 	if o.Self, err = os.Executable(); err != nil {
 		return o, err
 	}
-	played, err := parsePolicies(c.Policy)
+	list, err := replay.ParsePolicies(policies, c.Policy)
 	if err != nil {
 		return o, err
 	}
-	for _, p := range played {
-		flow, err := flowPolicy(p.name)
-		if err != nil {
-			return o, err
-		}
-		o.Policies = append(o.Policies, demo.Policy{Name: p.name, Flow: flow, Late: p.late, New: p.make, Admission: p.admission()})
+	for _, p := range list {
+		o.Policies = append(o.Policies, demo.Policy{Name: p.Name, Flow: p.Flow, Late: p.Late, New: p.New, Admission: p.Admission()})
 	}
 	return o, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"pointsman/config"
 	"pointsman/resolve"
+	"pointsman/sim/replay"
 )
 
 const docs = "../../docs"
@@ -71,7 +72,7 @@ func TestPolicyPages(t *testing.T) {
 // no policy has.
 func policyOptions(t *testing.T, name string) []string {
 	t.Helper()
-	_, err := parsePolicy("{name: "+name+", no_such_option: 1}", policies.Names())
+	_, err := replay.ParsePolicies(policies, []string{"{name: " + name + ", no_such_option: 1}"})
 	if err == nil {
 		t.Fatalf("%s takes any option", name)
 	}
@@ -202,7 +203,7 @@ func measureAll(t *testing.T, load string) map[string]string {
 	}
 	rows := map[string]string{}
 	for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
-		var r simulated
+		var r replay.Summary
 		if err := sonic.UnmarshalString(line, &r); err != nil {
 			t.Fatal(err)
 		}

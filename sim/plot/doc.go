@@ -1,2 +1,2 @@
-// Package plot draws the results of replays.
+// Package plot draws the results of replays as SVG and PNG.
 package plot

@@ -3,55 +3,85 @@ package plot
 import (
 	"bytes"
 	"encoding/xml"
+	"image/color"
 	"image/png"
 	"io"
+	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"pointsman/sim"
 	"pointsman/sim/replay"
 )
 
-func plotted() []*replay.Result {
+// testChart has a usual result, one without served requests, one with a single
+// sample, and more results than the palette has colours.
+func testChart() *Chart {
 	r := &replay.Result{Policy: `least <&"requests">`}
 	for i := range 100 {
 		at := time.Duration(i) * time.Second
 		r.TTFT = append(r.TTFT, at/10)
 		r.Load = append(r.Load, replay.LoadPoint{At: at, Mean: float64(i % 10), Max: float64(i % 20)})
 	}
-	return []*replay.Result{r, {Policy: "nothing served"}, {Policy: "one", TTFT: []time.Duration{0}, Load: make([]replay.LoadPoint, 1)}}
+	results := [][]*replay.Result{
+		{r}, {{Policy: "nothing served"}},
+		{{Policy: "one", TTFT: []time.Duration{0}, Load: make([]replay.LoadPoint, 1)}},
+	}
+	for range palette {
+		results = append(results, []*replay.Result{r})
+	}
+	return New("my-trace", &replay.Comparison{
+		Setup:    replay.Setup{Replicas: 8, Profile: sim.Profile70B, CacheTokens: 500_000},
+		Requests: 100, Rate: 4, Saturation: 5, Results: results,
+	})
 }
 
-func TestSVG(t *testing.T) {
-	results := plotted()
-	d := xml.NewDecoder(bytes.NewReader(SVG(results)))
-	lines, text := 0, ""
-	for {
+// parseSVG returns the text in an SVG and the number of its paths.
+func parseSVG(t *testing.T, b []byte) (text string, paths int) {
+	t.Helper()
+	for d := xml.NewDecoder(bytes.NewReader(b)); ; {
 		token, err := d.Token()
 		if err == io.EOF {
-			break
+			return text, paths
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch x := token.(type) {
 		case xml.StartElement:
-			if x.Name.Local == "polyline" {
-				lines++
-				for _, a := range x.Attr {
-					if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
-						t.Errorf("%s=%s", a.Name.Local, a.Value)
-					}
+			if x.Name.Local == "path" {
+				paths++
+			}
+			for _, a := range x.Attr {
+				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
+					t.Errorf("%s=%s", a.Name.Local, a.Value)
 				}
 			}
 		case xml.CharData:
 			text += string(x)
 		}
 	}
-	if lines < 3*4 {
-		t.Errorf("%d lines", lines)
+}
+
+func TestSVG(t *testing.T) {
+	c := testChart()
+	b, err := c.SVG()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, r := range results {
+	text, paths := parseSVG(t, b)
+	if paths < 3*4 {
+		t.Errorf("%d paths", paths)
+	}
+	for _, want := range []string{"my-trace, load 0.8, 8 replicas", "70b replicas with 500000 tokens", "4 requests/s", "time to first token [s]", "requests served [%]", "time [s]", "requests in flight"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the chart", want)
+		}
+	}
+	for _, r := range c.Results {
 		if !strings.Contains(text, r.Policy) {
 			t.Errorf("no legend for %s", r.Policy)
 		}
@@ -59,7 +89,7 @@ func TestSVG(t *testing.T) {
 }
 
 func TestPNG(t *testing.T) {
-	b, err := PNG(plotted())
+	b, err := testChart().PNG()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,29 +97,87 @@ func TestPNG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := picture.Bounds().Size(); s.X != plotWidth*plotScale || s.Y != plotHeight*plotScale {
-		t.Errorf("%v points", s)
+	if s := picture.Bounds().Size(); s.X != 1920 || s.Y != 1600 {
+		t.Errorf("%v pixels", s)
 	}
-	colours := map[[3]uint32]int{}
-	for y := range plotHeight * plotScale {
-		for x := range plotWidth * plotScale {
+	colors := map[color.RGBA]int{}
+	for y := range picture.Bounds().Dy() {
+		for x := range picture.Bounds().Dx() {
 			r, g, b, _ := picture.At(x, y).RGBA()
-			colours[[3]uint32{r >> 8, g >> 8, b >> 8}]++
+			colors[color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}]++
 		}
 	}
-	for _, c := range append(plotColors[:3], plotInk, plotGrid) {
-		if colours[[3]uint32{uint32(c.R), uint32(c.G), uint32(c.B)}] < 100 {
-			t.Errorf("hardly a point of %v", c)
+	for _, c := range append(palette[:3:3], ink, softInk, gridLine) {
+		if colors[c] < 100 {
+			t.Errorf("%d pixels of %v", colors[c], c)
 		}
 	}
 }
 
-// The letters of all that a plot writes are there.
-func TestGlyphs(t *testing.T) {
-	for _, r := range "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _.,:=-+%/(){}[]" {
-		dots := glyphs[r]
-		if len(dots) != glyphHeight || strings.Trim(dots, "01234567") != "" {
-			t.Errorf("%c is %q", r, dots)
+// TestEmptyChart: a chart can be drawn when no request was served.
+func TestEmptyChart(t *testing.T) {
+	c := &Chart{Results: []*replay.Result{{Policy: "none"}}}
+	b, err := c.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := parseSVG(t, b); !strings.Contains(text, "none") {
+		t.Error("no legend")
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, prefix := range map[string]string{"x.svg": "<?xml", "x.png": "\x89PNG"} {
+		path := filepath.Join(dir, name)
+		if err := testChart().WriteFile(path); err != nil {
+			t.Fatal(err)
 		}
+		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), prefix) {
+			t.Errorf("%s begins with %.10q: %v", name, b, err)
+		}
+	}
+	if err := testChart().WriteFile(filepath.Join(dir, "x.pdf")); err == nil || !strings.Contains(err.Error(), ".svg or .png") {
+		t.Errorf("x.pdf: %v", err)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		log       bool
+		want      string
+	}{
+		{0, 100, false, "0 10 20 30 40 50 60 70 80 90 100"},
+		{0, 37, false, "0 5 10 15 20 25 30 35"},
+		{0, 1, false, "0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1"},
+		{0.15, 30, true, "0.2 0.5 1 2 5 10 20"},
+		{0.001, 1e6, true, "0.001 0.01 0.1 1 10 100 1000 10000 100000 1e+06"},
+	} {
+		ticks := linearTicks(c.low, c.high)
+		if c.log {
+			ticks = logTicks(c.low, c.high)
+		}
+		var labels []string
+		for _, x := range ticks {
+			labels = append(labels, x.Label)
+		}
+		if got := strings.Join(labels, " "); got != c.want {
+			t.Errorf("%v to %v: %s, want %s", c.low, c.high, got, c.want)
+		}
+	}
+	for x, want := range map[float64]float64{1: 1, 1.5: 2, 3: 5, 7: 10, 0.03: 0.05} {
+		if got := niceStep(x); math.Abs(got-want) > 1e-9 {
+			t.Errorf("step of at least %v: %v, want %v", x, got, want)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	if got := shorten(strings.Repeat("ä", 100)); got != strings.Repeat("ä", 59)+"…" {
+		t.Errorf("got %s", got)
+	}
+	if got := shorten("random"); got != "random" {
+		t.Errorf("got %s", got)
 	}
 }

@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	// Simulation.
 	"sim":          {}, // the engine model alone
 	"sim/trace":    {"decider", "intake", "session"},
-	"sim/replay":   {"decider", "decider/policy", "intake", "sim", "sim/trace"},
+	"sim/replay":   {"config", "decider", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
 	"sim/plot":     {"sim/replay"},
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 

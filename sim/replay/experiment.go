@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pointsman/sim/trace"
+)
+
+// Experiment compares policies on one trace.
+type Experiment struct {
+	// Options apply to all policies. Policy, PolicyName and Admission are set
+	// from Policies. Seed is the first seed.
+	Options
+	// Load sets the rate, unless that is given, in multiples of Saturation.
+	Load     float64
+	Policies []Policy
+	Seeds    int // replays of each policy
+}
+
+// Comparison is the result of an Experiment.
+type Comparison struct {
+	Setup
+	Requests         int
+	Rate, Saturation float64     // requests/s
+	Results          [][]*Result // by policy and seed
+}
+
+// Run runs each policy with each seed, as many replays at a time as there are
+// processors. It shows its progress on terminal, if that is one.
+func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error) {
+	if e.Seeds < 1 || !(e.Load > 0) || e.Rate < 0 {
+		return nil, errors.New("want at least 1 seed, a load above 0, and no negative numbers")
+	}
+	saturation, err := Saturation(t, e.Setup)
+	if err != nil {
+		return nil, err
+	}
+	base := e.Options
+	if base.Rate == 0 {
+		base.Rate = e.Load * saturation
+	}
+	var ended atomic.Int64
+	base.Ended = &ended
+	results := make([][]*Result, len(e.Policies))
+	errs := make([]error, len(e.Policies)*e.Seeds)
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i, p := range e.Policies {
+		results[i] = make([]*Result, e.Seeds)
+		for seed := range e.Seeds {
+			o := base
+			o.Policy, o.PolicyName, o.Seed = p.New, p.Name, e.Seed+uint64(seed)
+			o.Admission = p.Admission()
+			run := Run
+			if p.New == nil {
+				run = RunShared
+			}
+			all.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				var err error
+				if results[i][seed], err = run(t, o); err != nil {
+					errs[i*e.Seeds+seed] = fmt.Errorf("%s: %w", p.Name, err)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	showProgress(terminal, &ended, int64(len(t.Requests)*len(errs)), done)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return &Comparison{Setup: e.Setup, Requests: len(t.Requests), Rate: base.Rate, Saturation: saturation, Results: results}, nil
+}
+
+// Load is the rate in multiples of the saturation.
+func (c *Comparison) Load() float64 { return c.Rate / c.Saturation }
+
+// First returns the results of the first seed, by policy.
+func (c *Comparison) First() []*Result {
+	list := make([]*Result, len(c.Results))
+	for i := range c.Results {
+		list[i] = c.Results[i][0]
+	}
+	return list
+}
+
+// ParseFailures reads failures in the form 60s@3: the time since the first
+// request, and the replica.
+func ParseFailures(specs []string) ([]Failure, error) {
+	var list []Failure
+	for _, spec := range specs {
+		at, replica, _ := strings.Cut(spec, "@")
+		when, err := time.ParseDuration(at)
+		n, err2 := strconv.Atoi(replica)
+		if err != nil || err2 != nil || when < 0 {
+			return nil, fmt.Errorf("fail: %q, want a time and a replica as 60s@3", spec)
+		}
+		list = append(list, Failure{At: when, Replica: n})
+	}
+	return list, nil
+}
