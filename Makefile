@@ -16,8 +16,9 @@ RACED = $$(grep -rlE --include='*.go' '^[[:space:]]+go [a-z]|"sync(/atomic)?"' .
 # Test helpers and benchmark programs need no coverage.
 COVERED = $$($(GO) list ./... | grep -vE '^pointsman/(test|bench)/')
 COVERAGE = 85
-# One end-to-end round on each proxy, in the newest version.
-RACE_ROUND = ^TestMixed$$/^(haproxy-3\.2|nginx-1\.30)$$
+# The end-to-end round under the race detector: load, reload and held requests, on
+# each release of each proxy.
+RACE_ROUND = ^Test(Mixed|Reload|UrgentOvertakes)$$
 
 export CGO_ENABLED = 0
 
