@@ -192,13 +192,7 @@ func TestFeedFollowsARequest(t *testing.T) {
 	}
 	wait := func(what string, done func(decider.PoolStatus) bool) {
 		t.Helper()
-		for range 2000 {
-			if done(p.Status()) {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatalf("never %s: %+v", what, p.Status())
+		eventually(t, what, func() bool { return done(p.Status()) })
 	}
 	waiting := func(s decider.PoolStatus) int { return s.Replicas[0].Waiting + s.Replicas[1].Waiting }
 	send("conn", "")
@@ -297,7 +291,7 @@ func TestRuntimeKeepsStateWhileTheProxyIsAway(t *testing.T) {
 		}()
 		return l
 	}
-	var log bytes.Buffer
+	var log syncBuffer
 	rt := &Runtime{Network: "unix", Address: path, Poll: time.Millisecond, Decider: d, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	l := serve("DOWN")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -305,17 +299,11 @@ func TestRuntimeKeepsStateWhileTheProxyIsAway(t *testing.T) {
 	go func() { rt.Run(ctx); close(ended) }()
 	state := func(want string) {
 		t.Helper()
-		for range 3000 {
-			if p.Status().Replicas[0].State == want {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatalf("r1 is never %s", want)
+		eventually(t, "r1 "+want, func() bool { return p.Status().Replicas[0].State == want })
 	}
 	state("down")
 	l.Close()
-	time.Sleep(20 * time.Millisecond)
+	eventually(t, "a look that fails", func() bool { return strings.Contains(log.String(), "does not answer") })
 	state("down")
 	l = serve("UP")
 	state("up")

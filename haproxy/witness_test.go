@@ -53,11 +53,7 @@ func TestWitness(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.witnessed)
 	}
-	for deadline := time.Now().Add(5 * time.Second); waiting() < 3; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d ends wait, want 3", waiting())
-		}
-	}
+	eventually(t, "three ends wait", func() bool { return waiting() == 3 })
 
 	early := time.Now().Add(-witnessDelay)
 	if f.Recover(early); p.Status().Reservations != 2 {

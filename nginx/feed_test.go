@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"pointsman/decider"
 )
@@ -36,19 +35,14 @@ func TestFeedKeepsUp(t *testing.T) {
 		address := map[string]string{"r1": "10.0.0.1:8000", "r2": "10.0.0.2:8000", "r3": "10.0.0.3:8000"}[decision.Server]
 		fmt.Fprintf(out, `<190>Nov 20 16:48:19 pm: {"id":"%s","srv":"pm~llama~%s","addr":"%s : %s","ust":"200 : 200","hdr":"0.000 : 0.010","uconn":"0.000 : 0.001","ulen":"0 : 358","clen":"358","status":"200","done":"OK"}`,
 			id, decision.Server, sock, address)
-		for int(f.Lines.Get()) < i-100 { // the kernel's buffer holds some 300
-			time.Sleep(100 * time.Microsecond)
+		if int(f.Lines.Get()) < i-100 { // the kernel's buffer holds some 300
+			eventually(t, "the feed keeps up", func() bool { return int(f.Lines.Get()) >= i-100 })
 		}
 	}
 	out.Write([]byte("haproxy's"))
 	out.Write([]byte("nobody's"))
 	out.Write([]byte(`{"id":"cut`))
-	for range 1000 {
-		if f.Lines.Get()+f.Ignored.Get()+f.Malformed.Get() == n+2 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually(t, "all is read", func() bool { return f.Lines.Get()+f.Ignored.Get()+f.Malformed.Get() == n+2 })
 	f.Close()
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -34,13 +34,7 @@ func TestHealth(t *testing.T) {
 	}}}})
 	await := func(replicaName, state string) {
 		t.Helper()
-		for range 1000 {
-			if replica(d, "llama", replicaName).State == state {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Fatalf("%s is not %s: %+v", replicaName, state, status(d, "llama"))
+		eventually(t, replicaName+" "+state, func() bool { return replica(d, "llama", replicaName).State == state })
 	}
 	h := &Health{Pool: "llama", Path: "/ping", Poll: 10 * time.Millisecond, Decider: d, Log: silent}
 	ctx, cancel := context.WithCancel(t.Context())

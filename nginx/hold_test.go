@@ -29,15 +29,7 @@ func waiting(t testing.TB) *asked {
 // queued waits until n requests are held.
 func (a *asked) queued(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		got := status(a.d, "llama").Admission.Bands[0].Queued
-		if got == n {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d are held, want %d", got, n)
-		}
-	}
+	eventually(t, fmt.Sprint(n, " are held"), func() bool { return status(a.d, "llama").Admission.Bands[0].Queued == n })
 }
 
 // Questions that wait are answered one by one, and their connections closed.
@@ -149,11 +141,7 @@ func TestHeldAndGone(t *testing.T) {
 		t.Errorf("%d answers, %v: %s", n, err, b)
 	}
 	a.client.CloseIdleConnections()
-	for end := time.Now().Add(10 * time.Second); a.conns.Stats().Open > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d connections are open", a.conns.Stats().Open)
-		}
-	}
+	eventually(t, "all connections are closed", func() bool { return a.conns.Stats().Open == 0 })
 	if got := a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 5)); got.where == "" {
 		t.Errorf("%+v", got)
 	}

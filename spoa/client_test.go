@@ -263,12 +263,21 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually polls until ok holds.
+// eventually polls until ok holds. It ends the test when that takes too long, so
+// only the goroutine of the test may call it.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	if !holds(ok) {
+		t.Fatalf("not within 10 s: %s", what)
+	}
+}
+
+// holds polls until ok holds, and reports whether it did within 10 s.
+func holds(ok func() bool) bool {
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
+			return false
 		}
 	}
+	return true
 }

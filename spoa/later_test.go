@@ -25,11 +25,13 @@ func TestLater(t *testing.T) {
 				}
 				k := m.call
 				sent.Go(func() {
-					eventually(t, "the memory is given back", func() bool {
+					if !holds(func() bool {
 						k.mu.Lock()
 						defer k.mu.Unlock()
 						return k.frame == nil
-					})
+					}) {
+						t.Error("the memory is not given back")
+					}
 					send()
 				})
 			}})
