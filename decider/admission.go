@@ -102,6 +102,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 		a.queue, a.proxy = queue.New[held](a.Settings), queue.NewProxy(a.Settings)
 	}
 	a.current.Store(a.settings)
+	p.limits = !a.queuesInProxy()
 	p.refresh()
 	if before == nil {
 		a.counts, a.departure = nil, rateEstimator{}
@@ -113,7 +114,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 		return
 	}
 	for id := range p.account.byID {
-		v := p.account.find(id)
+		v := p.find(id)
 		if !a.on() {
 			v.request.Band = 0
 			continue

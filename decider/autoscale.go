@@ -44,15 +44,15 @@ func (p *Pool) Autoscale() Autoscale {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.view.Now = now
-	a := Autoscale{Pool: p.name, Demand: p.account.load.demand.rate(now)}
+	a := Autoscale{Pool: p.name, Demand: p.load.demand.rate(now)}
 	work := 0.0
 	for i, r := range p.replicas {
 		if !r.open() {
 			continue
 		}
 		a.Replicas++
-		a.Capacity += p.account.load.speedOf(r)
-		work += p.account.load.backlog(r, now)
+		a.Capacity += p.load.speedOf(r)
+		work += p.load.backlog(r, now)
 		a.QueueRequests += r.prefill.n
 		a.QueueTokens += r.prefill.uncached
 		a.KVUsage += p.view.KVUsage(i)
@@ -71,7 +71,7 @@ func (p *Pool) Autoscale() Autoscale {
 	}
 	n := float64(a.Replicas)
 	switch busy := p.account.len() > 0 || a.QueueRequests > 0; {
-	case !busy && (!p.account.load.demand.some || now-p.account.load.demand.at > scaleIdle):
+	case !busy && (!p.load.demand.some || now-p.load.demand.at > scaleIdle):
 	case a.Replicas == 0:
 		a.Recommended = 1
 	default:

@@ -91,6 +91,6 @@ func (p *Pool) setBlockTokens() {
 	}
 	if n != p.view.BlockTokens {
 		p.view.BlockTokens = n
-		p.account.caches.setBlockTokens(n, p.replicas)
+		p.caches.setBlockTokens(n, p.replicas)
 	}
 }

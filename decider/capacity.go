@@ -68,7 +68,7 @@ func (a *admission) saturation(c *Replica, now time.Duration) string {
 		return c.state(now)
 	case c.limit > 0 && c.inFlight >= c.limit:
 		return "full"
-	case p.account.load.backlog(c, now) >= prefillAhead+p.account.load.speedOf(c)*a.feedbackDelay().Seconds():
+	case p.load.backlog(c, now) >= prefillAhead+p.load.speedOf(c)*a.feedbackDelay().Seconds():
 		return "prefill"
 	case limit > 0 && c.inFlight >= limit:
 		return "running"
@@ -123,8 +123,8 @@ func (a *admission) overdue(c *Replica, now time.Duration) bool {
 		return false
 	}
 	head := p.account.at(w.first)
-	expected := seconds(head.prefill.cost / p.account.load.speedOf(c))
-	return p.account.load.isReported(head, now) && now-w.since > 2*expected+time.Second+2*a.feedbackDelay()
+	expected := seconds(head.prefill.cost / p.load.speedOf(c))
+	return p.load.isReported(head, now) && now-w.since > 2*expected+time.Second+2*a.feedbackDelay()
 }
 
 // blind reports whether the pool has heard nothing for so long that what it

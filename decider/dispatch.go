@@ -80,7 +80,7 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	c.Admitted++
 	c.Wait(d.Wait)
 	p.grant(r, d, now)
-	if v := p.account.find(r.ID); v != nil {
+	if v := p.find(r.ID); v != nil {
 		v.waited = d.Wait
 	}
 	a.answer(it)
@@ -103,7 +103,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		// what it can. One request at a time is enough to learn more.
 		it := a.queue.Head()
 		p.reportedAt = now - blindAfter + time.Second
-		p.rank(it.Value.request, now)
+		p.rank(it.Value.request, &p.admission.mask, now)
 		return it
 	}
 	left := maxConsidered
@@ -145,7 +145,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 		}
 	}
 	if best != nil {
-		p.rank(best.Value.request, now)
+		p.rank(best.Value.request, &p.admission.mask, now)
 		p.prefer(bestReplica)
 	}
 	return best
@@ -155,7 +155,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 // pool's order and returns it; -1 = none.
 func (a *admission) place(r *Request, now time.Duration) int {
 	p := a.pool
-	p.rank(r, now)
+	p.rank(r, &p.admission.mask, now)
 	if len(p.order) == 0 {
 		return -1
 	}
@@ -188,17 +188,6 @@ func (a *admission) thief(best int) int {
 		}
 	}
 	return found
-}
-
-// prefer puts replica i first into the order.
-func (p *Pool) prefer(i int) {
-	for k, o := range p.order {
-		if o == i {
-			p.order[0], p.order[k] = i, p.order[0]
-			return
-		}
-	}
-	p.order[0] = i
 }
 
 // holdsWithoutReplica reports whether requests are held although no replica is

@@ -18,9 +18,9 @@ func (e Engine) FollowBlocks() (follower uint64) {
 	if r == nil || p.tokens.Load() == nil {
 		return 0
 	}
-	p.account.caches.followers++
-	p.account.caches.reset(r, p.account.caches.followers)
-	return p.account.caches.followers
+	p.caches.followers++
+	p.caches.reset(r, p.caches.followers)
+	return p.caches.followers
 }
 
 // UnfollowBlocks ends what FollowBlocks began: the cache model is emptied and
@@ -29,7 +29,7 @@ func (e Engine) UnfollowBlocks(follower uint64) {
 	p, r := e.lock()
 	defer p.mu.Unlock()
 	if r != nil && r.cache != nil && r.cache.Source() == follower {
-		p.account.caches.reset(r, 0)
+		p.caches.reset(r, 0)
 	}
 }
 

@@ -128,6 +128,6 @@ func TestALiveImageLeavesNothingBehind(t *testing.T) {
 
 // hasBlock reports whether any replica has the block.
 func hasBlock(p *Pool, key uint64) bool {
-	_, best := p.account.caches.model.Match([]uint64{key}, nil)
+	_, best := p.caches.model.Match([]uint64{key}, nil)
 	return best > 0
 }

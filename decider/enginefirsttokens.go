@@ -54,7 +54,7 @@ func (p *Pool) startOldest(r *Replica, n int, now time.Duration) {
 	if n <= 0 || r.prefill.n == 0 {
 		return
 	}
-	p.account.load.oldestDone(r, n, now, func(v *reservation) {
+	p.load.oldestDone(r, n, now, func(v *reservation) {
 		p.start(v, now-v.at, now)
 		p.renew(v, now)
 	})

@@ -31,11 +31,11 @@ func (e Engine) Signals(s Signals) {
 		return
 	}
 	s.At, s.Known = p.clock(), true
-	p.account.load.advance(r, s.At)
+	p.load.advance(r, s.At)
 	r.signals, r.atSignals = s, p.localLoad(r)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
-		p.account.caches.resize(r)
+		p.caches.resize(r)
 	}
 	p.admission.dispatch(s.At)
 }

@@ -169,7 +169,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 		}
 		scrape()
 		for _, q := range queue {
-			v := p.account.find(q.id)
+			v := p.find(q.id)
 			switch {
 			case q.skipped || q.told:
 				if v != nil {
@@ -216,11 +216,11 @@ func TestForeignFirstTokensAreForgotten(t *testing.T) {
 	_, id = decide(p)
 	clock.now += 100 * time.Millisecond
 	p.Engine("r0").FirstTokens(0)
-	if p.account.find(id).started {
+	if p.find(id).started {
 		t.Error("a first token from elsewhere was taken for that of a later request")
 	}
 	p.Engine("r0").FirstTokens(1)
-	if !p.account.find(id).started {
+	if !p.find(id).started {
 		t.Error("an end that was never counted still hides a first token")
 	}
 }

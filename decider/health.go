@@ -55,7 +55,7 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 
 // engineRestarted empties what is believed of the memory of r's engine.
 func (p *Pool) engineRestarted(r *Replica) {
-	p.account.caches.restarted(r)
+	p.caches.restarted(r)
 	r.adapters.restarted()
 }
 

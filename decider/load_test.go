@@ -183,7 +183,7 @@ func backlogs(p *Pool, clock *testClock, by time.Duration) []float64 {
 	clock.now += by
 	out := make([]float64, len(p.replicas))
 	for i, r := range p.replicas {
-		out[i] = p.account.load.backlog(r, clock.now)
+		out[i] = p.load.backlog(r, clock.now)
 	}
 	return out
 }
@@ -200,7 +200,7 @@ func TestQueueFallsAsTheHeadIsComputed(t *testing.T) {
 		want  float64
 	}{
 		{0, 2 * work},
-		{50 * time.Millisecond, 2*work - 0.05*p.account.load.speedOf(p.replicas[0])},
+		{50 * time.Millisecond, 2*work - 0.05*p.load.speedOf(p.replicas[0])},
 		{50 * time.Second, 2*work - headDone*work}, // it was not told: something holds it up
 	} {
 		if got := backlogs(p, clock, c.after)[0]; math.Abs(got-c.want) > 1 {
@@ -242,7 +242,7 @@ func TestQueueFallsByTheClockWhereNothingIsTold(t *testing.T) {
 		t.Errorf("streamed, but first tokens are never told: %v tokens after 10 s", got)
 	}
 	// 1,024 tokens in 0.4 s, in place of 0.1 s as was assumed.
-	if speed := p.account.load.speedOf(p.replicas[0]); speed > 0.9*initialSpeed {
+	if speed := p.load.speedOf(p.replicas[0]); speed > 0.9*initialSpeed {
 		t.Errorf("nothing was learned from times to first token that came late: %v tokens/s", speed)
 	}
 }
@@ -255,12 +255,12 @@ func TestSpeedIsLearned(t *testing.T) {
 		clock.now += time.Duration(prefillCost(8*testBlock, 8*testBlock) / speeds[d.Server] * 1e9)
 		serve(p, id, d.Server)
 	}
-	fast, slow := p.account.load.speedOf(p.byName["r0"]), p.account.load.speedOf(p.byName["r1"])
+	fast, slow := p.load.speedOf(p.byName["r0"]), p.load.speedOf(p.byName["r1"])
 	if fast < 6000 || fast > 9000 || slow < 1500 || slow > 3500 {
 		t.Errorf("learned %.0f and %.0f tokens/s, want about 8000 and 2000", fast, slow)
 	}
-	p.account.load.learn(p.byName["r0"], 1000, 1e9)
-	if after := p.account.load.speedOf(p.byName["r0"]); after < 0.8*fast {
+	p.load.learn(p.byName["r0"], 1000, 1e9)
+	if after := p.load.speedOf(p.byName["r0"]); after < 0.8*fast {
 		t.Errorf("one stall took the speed from %.0f to %.0f", fast, after)
 	}
 }
@@ -326,7 +326,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	r := p.replicas[0]
 	r.cacheTokens = told
-	p.account.caches.resize(r)
+	p.caches.resize(r)
 	run := func(n int) (ids []ID) {
 		for key := range n {
 			_, id := decide(p, document(key, 20, 10))
@@ -373,7 +373,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 func TestClaimedLengthsAreBounded(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 1)
 	for range 20 {
-		p.account.load.learn(p.replicas[0], 10*initialSpeed, 10)
+		p.load.learn(p.replicas[0], 10*initialSpeed, 10)
 	}
 	_, id := decide(p, document(1, 20, 10))
 	serve(p, id, "r0")
@@ -387,7 +387,7 @@ func TestClaimedLengthsAreBounded(t *testing.T) {
 	if got := m.Match(docBlocks(1, 20)); got != 20 {
 		t.Errorf("a claim pressed out %d of 20 blocks", 20-got)
 	}
-	if speed := p.account.load.speedOf(p.replicas[0]); speed > 4*initialSpeed {
+	if speed := p.load.speedOf(p.replicas[0]); speed > 4*initialSpeed {
 		t.Errorf("a claim raised the speed to %.0f tokens/s", speed)
 	}
 }

@@ -88,30 +88,3 @@ func find(list []*Replica, name string) *Replica {
 	}
 	return nil
 }
-
-// assignSlots gives each replica of list, which replaces old, a slot: a small
-// number that it keeps as long as it is a member, by which tables beside the
-// replicas are indexed.
-func assignSlots(list, old []*Replica) {
-	was := map[*Replica]bool{}
-	for _, r := range old {
-		was[r] = true
-	}
-	taken := map[int]bool{}
-	for _, r := range list {
-		if was[r] {
-			taken[r.slot] = true
-		}
-	}
-	next := 0
-	for _, r := range list {
-		if was[r] {
-			continue
-		}
-		for taken[next] {
-			next++
-		}
-		r.slot = next
-		taken[next] = true
-	}
-}

@@ -62,7 +62,7 @@ func (p *Pool) Connected(id ID, server []byte) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.reportedAt = now
-	if v := p.settle(p.account.find(id), id, server, now); v != nil {
+	if v := p.settle(p.find(id), id, server, now); v != nil {
 		p.renew(v, now)
 	}
 	p.admission.dispatch(now)
@@ -74,16 +74,16 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.reportedAt = now
-	v := p.settle(p.account.find(id), id, server, now)
+	v := p.settle(p.find(id), id, server, now)
 	if v == nil || v.started {
 		if v != nil && v.request.Stream && !v.prefill.reported {
 			v.prefill.reported = true // the engine's count was faster
-			p.account.load.proxyReported(now)
+			p.load.proxyReported(now)
 		}
 		return
 	}
 	v.replica.creditFirstToken(now)
-	p.account.load.firstToken(v, now)
+	p.load.firstToken(v, now)
 	p.start(v, now-v.at, now)
 	p.renew(v, now)
 	p.admission.dispatch(now)
@@ -99,7 +99,7 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 	if r := p.byName[replica]; r != nil {
 		p.eject(r, ejectFirst, now)
 	}
-	if v := p.account.find(id); v != nil {
+	if v := p.find(id); v != nil {
 		p.release(v, Outcome{ID: id, End: end}, now)
 	}
 	p.admission.dispatch(now)
@@ -112,7 +112,7 @@ func (p *Pool) Holds(id ID) bool {
 	return p.holds(id)
 }
 
-func (p *Pool) holds(id ID) bool { return p.account.find(id) != nil || p.admission.isHeld(id) }
+func (p *Pool) holds(id ID) bool { return p.find(id) != nil || p.admission.isHeld(id) }
 
 // Finished reports how the request ended. The reservation is settled against the
 // server that served, which is not always the one that was chosen.
@@ -130,7 +130,7 @@ func (p *Pool) finished(o Outcome) {
 		return
 	}
 	defer p.admission.dispatch(now)
-	v := p.account.find(o.ID)
+	v := p.find(o.ID)
 	served := p.byName[string(o.Server)]
 	if v == nil || v.decided == nil {
 		p.gone.add(o.ID) // the question may be waiting yet

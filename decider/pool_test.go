@@ -294,7 +294,7 @@ func TestLeaseIsRenewedByNews(t *testing.T) {
 	p.FirstToken(streaming, []byte("r0"))
 	clock.now += 10 * time.Second
 	p.sweep()
-	if p.account.find(quiet) != nil || p.account.find(streaming) == nil {
+	if p.find(quiet) != nil || p.find(streaming) == nil {
 		t.Error("want the quiet one expired and the other one alive")
 	}
 	if s := p.Status().Stats; s.Expired != 1 {

@@ -155,9 +155,9 @@ func (p *Pool) Explain(r *Request) Explanation {
 	defer p.mu.Unlock()
 	now := p.clock()
 	seen := r.Blocks
-	r.Blocks = p.account.caches.extrapolate(r, p.config.BlockTokens, now)
+	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
 	defer func() { r.Blocks = seen }()
-	p.rank(r, now)
+	p.rank(r, &p.admission.mask, now)
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
 		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(seen),
@@ -174,7 +174,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 		}
 	}
 	if x.Server == "" {
-		x.Why = p.noneOpen()
+		x.Why = p.whyNone()
 		if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.admission.holdsWithoutReplica(now) {
 			x.Refused = 503
 		}

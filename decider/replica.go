@@ -104,11 +104,11 @@ func (r *Replica) CacheTokens() int {
 }
 
 // nearness is how near r is to the agent; see Replica.Near.
-func (p *Pool) nearness(r *Replica) int {
+func (c *PoolConfig) nearness(r *Replica) int {
 	switch {
-	case p.config.Node != "" && r.node == p.config.Node:
+	case c.Node != "" && r.node == c.Node:
 		return 2
-	case p.config.Zone != "" && r.zone == p.config.Zone:
+	case c.Zone != "" && r.zone == c.Zone:
 		return 1
 	}
 	return 0

@@ -4,7 +4,7 @@ import "time"
 
 // reserve books r on replica, as decided. The caller holds the lock.
 func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
-	if v := p.account.find(r.ID); v != nil {
+	if v := p.find(r.ID); v != nil {
 		// The proxy asks again for a request that it could not place: what was
 		// reserved for the first answer ends here.
 		p.stats.Replaced++
@@ -43,7 +43,7 @@ func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 // expire ends v, whose outcome was not reported.
 func (p *Pool) expire(v *reservation, now time.Duration) {
 	p.stats.Expired++
-	p.account.caches.resetSize(v.replica)
+	p.caches.resetSize(v.replica)
 	p.release(v, Outcome{End: Expired}, now)
 }
 
@@ -52,7 +52,7 @@ func (p *Pool) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	for v := p.account.oldest(); v != nil && v.lease <= now; v = p.account.oldest() {
+	for v := p.oldest(); v != nil && v.lease <= now; v = p.oldest() {
 		p.expire(v, now)
 	}
 	p.admission.dispatch(now)

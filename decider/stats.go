@@ -117,7 +117,7 @@ func (p *Pool) Status() PoolStatus {
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
 			CoolFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
-			CacheTokens: r.CacheTokens(), PrefillSpeed: p.account.load.speedOf(r), SignalAge: age,
+			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}

@@ -128,7 +128,7 @@ func (a *admission) decideInProxy(r *Request, d *Decision, e queue.Entry, now ti
 	d.Class, d.Offset, d.Ordered = slot.Class, slot.Offset, true
 	a.count(r).Admitted++
 	p.decide(r, d, now)
-	if v := p.account.find(r.ID); v != nil {
+	if v := p.find(r.ID); v != nil {
 		v.start = slot.Start
 	}
 }

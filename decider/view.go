@@ -61,7 +61,7 @@ func (v *View) tokens(blocks int32) int {
 // requests before their first token, less what the replica has computed of them
 // by now. A token deep in a prompt costs more than one, because of attention.
 func (v *View) PrefillBacklog(i int) float64 {
-	return v.pool.account.load.backlog(v.Replicas[i], v.Now)
+	return v.pool.load.backlog(v.Replicas[i], v.Now)
 }
 
 // PrefillQueueLen is the number of requests in that backlog.
@@ -77,7 +77,7 @@ func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(
 
 // PrefillSpeed is the prefill speed of replica i, learned from first tokens, in
 // the tokens of PrefillBacklog per second.
-func (v *View) PrefillSpeed(i int) float64 { return v.pool.account.load.speedOf(v.Replicas[i]) }
+func (v *View) PrefillSpeed(i int) float64 { return v.pool.load.speedOf(v.Replicas[i]) }
 
 // BlocksInUse is how many blocks of its KV cache the requests on replica i use,
 // shared ones counted once. It is 0 unless the policy is a PrefixUser.
@@ -109,14 +109,14 @@ func (v *View) BlockRequestRate(i int) float64 {
 	}
 	if d != v.rateDepth {
 		// Most replicas lack the same block: it is looked up once for all.
-		v.rateDepth, v.rate = d, v.pool.account.caches.model.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
+		v.rateDepth, v.rate = d, v.pool.caches.model.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
 	}
 	return v.rate
 }
 
 // SessionReplica is the replica that the request's session was sent to last, nil
 // if that is unknown. The pool remembers sessions for a SessionUser only.
-func (v *View) SessionReplica(r *Request) *Replica { return v.pool.account.sessions.last(r) }
+func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last(r) }
 
 // SetTerm records what a policy computed for the candidate at position c of
 // Candidates, under the name at position term of Terms.
@@ -126,7 +126,19 @@ func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = v
 // replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.rateDepth = r.Input, r.Blocks, -1
-	if m := v.pool.account.caches.model; m != nil {
+	if m := v.pool.caches.model; m != nil {
 		v.depth, v.best = m.Match(r.Blocks, v.depth)
 	}
+}
+
+// resetTerms makes place for so many terms of each candidate.
+func (v *View) resetTerms(width int) {
+	if v.width = width; width == 0 {
+		return
+	}
+	need := width * len(v.Candidates)
+	if cap(v.terms) < need {
+		v.terms = make([]float64, 2*need)
+	}
+	v.terms = v.terms[:need]
 }

@@ -69,7 +69,7 @@ func seconds(s float64) time.Duration {
 }
 
 // poolSpeed is the mean prefill speed of the replicas, in tokens/s.
-func (p *Pool) poolSpeed() float64 { return p.account.load.poolSpeed() }
+func (p *Pool) poolSpeed() float64 { return p.load.poolSpeed() }
 
 // totalSpeed is the prefill speed of all open replicas together, or of the one
 // that may come.
@@ -78,7 +78,7 @@ func (p *Pool) totalSpeed() (sum float64) {
 		return p.poolSpeed()
 	}
 	for _, i := range p.open {
-		sum += p.account.load.speedOf(p.replicas[i])
+		sum += p.load.speedOf(p.replicas[i])
 	}
 	return max(sum, 1)
 }

@@ -1,0 +1,78 @@
+package decider
+
+import "time"
+
+// Decision is the answer to one request.
+type Decision struct {
+	Pool      string
+	Server    string    // "" = the proxy balances by itself
+	Fallbacks [2]string // to use when the server is down, in order; "" = none
+	Status    int       // not 0: answer with this HTTP status instead
+	Reason    string    // the message for the client; safe inside a JSON string
+	Retry     int       // seconds, for Retry-After; 0 = none
+	Why       string    // one word for logs and records
+
+	// With an admission only:
+	Band    string        // the request's
+	Wait    time.Duration // how long it was held
+	Class   int           // its place in the proxy's queues, lowest first,
+	Offset  int           // and in its class, milliseconds; both only if
+	Ordered bool          // the proxy is to queue
+}
+
+// Decide chooses a replica for r, reserves it and fills d. r.Pool must be set,
+// as Read does. Decide does not allocate in steady state.
+func (p *Pool) Decide(r *Request, d *Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // also when a policy panics
+	now := p.clock()
+	*d = Decision{Pool: p.name}
+	seen := r.Blocks
+	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
+	defer func() { r.Blocks = seen }()
+	p.stats.Decisions++
+	if p.gone.pop(r.ID) {
+		d.Why = "client_gone"
+		p.stats.ClientGone++
+		return
+	}
+	p.decide(r, d, now)
+}
+
+// decide chooses a replica for r as it comes. The caller holds the lock.
+func (p *Pool) decide(r *Request, d *Decision, now time.Duration) {
+	p.rank(r, &p.admission.mask, now)
+	p.grant(r, d, now)
+}
+
+// grant reserves the first replica of p.order, as rank left it, for r.
+func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
+	if len(p.order) == 0 {
+		d.Why = p.whyNone()
+		p.stats.Undecided++
+		p.load.demand.add(prefillCost(r.Input, r.Input), now)
+		if len(p.open) == 0 && p.config.RetryAfter > 0 {
+			d.Status, d.Reason = 503, noReplica
+			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
+		}
+		p.records.add(p, r, d, now)
+		return
+	}
+	chosen := p.replicas[p.order[0]]
+	d.Server, d.Why = chosen.name, p.filters.why()
+	for i, o := range p.order[1:min(3, len(p.order))] {
+		d.Fallbacks[i] = p.replicas[o].name
+	}
+	p.records.add(p, r, d, now)
+	p.filters.count()
+	chosen.chosen++
+	p.stats.InputTokens += uint64(max(r.Input, 0))
+	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
+	p.reserve(r, chosen, now)
+	if p.observer != nil {
+		p.observer.Reserved(r, chosen.index)
+	}
+}
+
+// noReplica is what clients are told while none is open.
+const noReplica = "no replica of the model is up; one may be starting"

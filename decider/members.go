@@ -1,0 +1,114 @@
+package decider
+
+import "time"
+
+// members are the replicas of a pool, and what can be said of all of them
+// together. It lives under the pool's lock.
+type members struct {
+	replicas []*Replica
+	byName   map[string]*Replica
+
+	open         []int         // indexes of the replicas that take requests
+	unlimited    bool          // no limit is set: open is all there is to know
+	slowStart    time.Duration // a replica that came up takes its full share after this
+	slowUntil    time.Duration // when the last slow start ends
+	ejectedUntil time.Duration // when the last ejection ends
+	anyLists     bool          // some engine has listed its adapters
+}
+
+// set makes list the membership. The indexes of those that left become -1.
+func (m *members) set(list []*Replica) {
+	for _, r := range m.replicas {
+		r.index = -1
+	}
+	assignSlots(list, m.replicas)
+	clear(m.byName)
+	for i, r := range list {
+		r.index = i
+		m.byName[r.name] = r
+	}
+	m.replicas = list
+}
+
+// evenWeights reports whether all weights are equal.
+func (m *members) evenWeights() bool {
+	for _, r := range m.replicas {
+		if r.weight != m.replicas[0].weight {
+			return false
+		}
+	}
+	return true
+}
+
+// updateOpen recomputes open after the state of a replica has changed. limits
+// reports whether replicas at their limits are left out of the choice.
+func (m *members) updateOpen(limits bool) {
+	m.open, m.unlimited, m.slowUntil = m.open[:0], true, 0
+	for i, r := range m.replicas {
+		if !r.open() {
+			continue
+		}
+		m.open = append(m.open, i)
+		if r.limit > 0 && limits {
+			m.unlimited = false
+		}
+		m.slowUntil = max(m.slowUntil, r.since+m.slowStart)
+	}
+}
+
+// settled reports whether no replica is ejected or starting slowly.
+func (m *members) settled(now time.Duration) bool {
+	return now >= m.ejectedUntil && now >= m.slowUntil
+}
+
+// serves reports whether r may be sent requests for an adapter: not if it does
+// not list it while another open replica does.
+func (m *members) serves(r *Replica, adapter string) bool {
+	if adapter == "" || !m.anyLists || r.lists == nil || listsName(r.lists, adapter) {
+		return true
+	}
+	for _, i := range m.open {
+		if listsName(m.replicas[i].lists, adapter) {
+			return false
+		}
+	}
+	return true
+}
+
+// whyNone names the reason that no replica may be chosen.
+func (m *members) whyNone() string {
+	switch {
+	case len(m.replicas) == 0:
+		return "no_replicas"
+	case len(m.open) == 0:
+		return "all_down"
+	}
+	return "all_full"
+}
+
+// assignSlots gives each replica of list, which replaces old, a slot: a small
+// number that it keeps as long as it is a member, by which tables beside the
+// replicas are indexed.
+func assignSlots(list, old []*Replica) {
+	was := map[*Replica]bool{}
+	for _, r := range old {
+		was[r] = true
+	}
+	taken := map[int]bool{}
+	for _, r := range list {
+		if was[r] {
+			taken[r.slot] = true
+		}
+	}
+	next := 0
+	for _, r := range list {
+		if was[r] {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		r.slot = next
+		taken[next] = true
+	}
+}
