@@ -70,7 +70,7 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 	}()
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy.LeastWork{}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
-	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), Options{}, newHTTPFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
+	s := newScraper(d.Pool("llama"), "r0", l.Addr().String(), Options{}, newRawFetcher(l.Addr().String()), newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
 	n := testing.AllocsPerRun(200, func() { once(s) })
 	if s.failures > 0 || !s.seen {
 		t.Fatalf("%+v", s.Status())
@@ -78,7 +78,7 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 	if n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	s.fetch.close()
+	s.fetcher.close()
 	l.Close()
 	<-done
 }

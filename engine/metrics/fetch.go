@@ -11,78 +11,79 @@ import (
 )
 
 const (
-	// maxPage bounds a page of metrics, in bytes, and maxAnswer all of an answer.
+	// maxPage bounds a page in bytes, maxAnswer the whole HTTP answer.
 	maxPage   = 16 << 20
 	maxAnswer = 2 * maxPage
-	// The room for an answer, in bytes: at first, and what is kept for the next.
-	firstRoom = 16 << 10
-	keptRoom  = 1 << 20
-	// mostAtOnce bounds what is read at once, in bytes: some 50 µs.
-	mostAtOnce = 256 << 10
+	// The size of the buffer in bytes: at first, and at most between two requests.
+	initialBuffer = 16 << 10
+	keptBuffer    = 1 << 20
+	// maxRead bounds one read in bytes, which takes about 50 µs.
+	maxRead = 256 << 10
 )
 
 var (
-	// errHost tells of an address that is none.
-	errHost = errors.New("the replica's address is no host:port")
-	// errPending tells that the answer is not there yet.
-	errPending = errors.New("has not answered yet")
+	// errAddress means that a replica's address has no port.
+	errAddress = errors.New("the replica's address is not host:port")
+	// errPending means that the answer has not arrived yet.
+	errPending = errors.New("no answer yet")
 )
 
-// httpFetcher gets pages from one engine over one connection that is kept. It
-// never waits: to connect is done aside, and it sends and reads what the kernel
-// takes and has. So one goroutine serves any number of them, and none holds up
-// another. It is not safe for concurrent use.
+// rawFetcher is an HTTP client for one engine over one persistent connection, which
+// never blocks: it dials in a goroutine, and then reads and writes only what the
+// kernel has or takes. One goroutine can use any number of them without one engine
+// delaying another. It is not safe for concurrent use.
 //
-// The socket is not one that Go's runtime watches: it would wake up for each
-// answer by itself, which costs about as much as to read it.
-type httpFetcher struct {
-	address string // the replica's
-	path    string // what request asks for
-	host    string // of whom
+// The runtime does not know the socket: its poller would wake up for each answer,
+// which costs about as much as reading it. docs/decisions/0006-raw-scrape-client.md
+// has the figures.
+type rawFetcher struct {
+	address string // of the replica
+	path    string // of request
+	host    string // host:port of request
 	request []byte
 
-	dialing *dialing // nil = none is under way
-	socket  int      // -1 = none
-	used    bool     // an answer has come over the socket
-	in      []byte   // what has come of the answer is in[:n]
-	n       int
-	reply   httpReply
+	dialed *dial  // nil = not dialling
+	socket int    // -1 = none
+	reused bool   // an answer has arrived over the socket
+	in     []byte // in[:n] is the answer so far
+	n      int
+	reply  reply
 }
 
-func newHTTPFetcher(address string) *httpFetcher {
-	return &httpFetcher{address: address, socket: -1, in: make([]byte, firstRoom)}
+func newRawFetcher(address string) *rawFetcher {
+	return &rawFetcher{address: address, socket: -1, in: make([]byte, initialBuffer)}
 }
 
-// ask sends for the page at path, which may begin with a port of its own. What
-// was asked for before must have been answered, or have failed.
-func (f *httpFetcher) ask(path string) error {
+// send requests the page at path, which may begin with a port. The request before
+// must have been answered or have failed.
+func (f *rawFetcher) send(path string) error {
 	if path != f.path {
 		if err := f.prepare(path); err != nil {
 			return err
 		}
 	}
-	f.n, f.reply = 0, httpReply{}
-	if len(f.in) > keptRoom {
-		f.in = make([]byte, firstRoom)
+	f.n, f.reply = 0, reply{}
+	if len(f.in) > keptBuffer {
+		f.in = make([]byte, initialBuffer)
 	}
 	if f.socket < 0 {
-		f.dialing = dial(f.host)
+		f.dialed = startDial(f.host)
 		return nil
 	}
-	if f.send() != nil {
-		f.again()
+	if f.write() != nil {
+		f.redial()
 	}
 	return nil
 }
 
-// prepare makes the request for path.
-func (f *httpFetcher) prepare(path string) error {
+// prepare builds the request for path.
+func (f *rawFetcher) prepare(path string) error {
 	host, where := f.address, path
 	if strings.HasPrefix(path, ":") {
 		slash := strings.IndexByte(path, '/')
 		name, _, err := net.SplitHostPort(f.address)
 		if slash < 0 || err != nil {
-			return errHost
+			return errAddress
 		}
 		host, where = net.JoinHostPort(name, path[1:slash]), path[slash:]
 	}
@@ -94,37 +95,36 @@ func (f *httpFetcher) prepare(path string) error {
 	return nil
 }
 
-// send writes the request. It is so short that a socket with nothing under way
-// takes it whole.
-func (f *httpFetcher) send() error {
-	n, err := atOnce(syscall.SYS_WRITE, f.socket, f.request)
+// write writes the request. It is short: an idle socket takes all of it.
+func (f *rawFetcher) write() error {
+	n, err := rawCall(syscall.SYS_WRITE, f.socket, f.request)
 	if err == nil && n < len(f.request) {
 		err = io.ErrShortWrite
 	}
 	return err
 }
 
-// again connects anew, for an engine that has closed the connection since its
-// last answer.
-func (f *httpFetcher) again() {
+// redial connects again, to an engine that has closed the connection since its last
+// answer.
+func (f *rawFetcher) redial() {
 	f.close()
-	f.dialing = dial(f.host)
+	f.dialed = startDial(f.host)
 }
 
-// answer returns the page that was asked for, valid until the next call of ask,
-// or errPending as long as it is not all there. Other answers than 200 are a
-// statusError, or errStranger where there is nothing to see.
-func (f *httpFetcher) answer() ([]byte, error) {
-	if f.dialing != nil {
+// poll returns the requested page, valid until the next call of send, or errPending
+// until it is complete. A status that means there is no such page is errUnknown, any
+// other than 200 a statusError.
+func (f *rawFetcher) poll() ([]byte, error) {
+	if f.dialed != nil {
 		select {
-		case <-f.dialing.done:
+		case <-f.dialed.done:
 		default:
 			return nil, errPending
 		}
-		err := f.dialing.err
-		f.socket, f.used, f.dialing = f.dialing.socket, false, nil
+		err := f.dialed.err
+		f.socket, f.reused, f.dialed = f.dialed.socket, false, nil
 		if err == nil {
-			err = f.send()
+			err = f.write()
 		}
 		if err != nil {
 			return nil, f.fail(err)
@@ -133,22 +133,22 @@ func (f *httpFetcher) answer() ([]byte, error) {
 	if err := f.read(); err != nil {
 		return nil, err
 	}
-	f.used = true
-	if f.reply.last || f.n > f.reply.end {
+	f.reused = true
+	if f.reply.closes || f.n > f.reply.end {
 		f.close()
 	}
 	switch f.reply.status {
 	case 200:
 		return f.in[f.reply.from:f.reply.to], nil
 	case 404, 405, 501:
-		return nil, errStranger
+		return nil, errUnknown
 	default:
 		return nil, statusError(f.reply.status)
 	}
 }
 
-// read reads until the answer is complete, or no more of it has come.
-func (f *httpFetcher) read() error {
+// read reads until the answer is complete or the socket has no more of it.
+func (f *rawFetcher) read() error {
 	for {
 		if f.n == len(f.in) {
 			if f.n >= maxAnswer {
@@ -156,44 +156,44 @@ func (f *httpFetcher) read() error {
 			}
 			f.in = append(f.in, make([]byte, len(f.in))...)
 		}
-		room := f.in[f.n:min(len(f.in), f.n+mostAtOnce)]
-		k, err := atOnce(syscall.SYS_READ, f.socket, room)
+		free := f.in[f.n:min(len(f.in), f.n+maxRead)]
+		k, err := rawCall(syscall.SYS_READ, f.socket, free)
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
 			return errPending
-		case (err != nil || k == 0) && f.n == 0 && f.used:
-			f.again()
+		case (err != nil || k == 0) && f.n == 0 && f.reused:
+			f.redial()
 			return errPending
 		case err != nil:
 			return f.fail(err)
 		}
 		f.n += k
-		done, err := f.reply.take(f.in[:f.n], k == 0)
+		done, err := f.reply.parse(f.in[:f.n], k == 0)
 		switch {
 		case err != nil:
 			return f.fail(err)
 		case done:
 			return nil
-		case k < len(room):
-			return errPending // to be told so by another read is not worth it
+		case k < len(free):
+			return errPending // another read would only confirm it
 		}
 	}
 }
 
-// fail gives the connection up because of err.
-func (f *httpFetcher) fail(err error) error {
+// fail closes the connection and returns err.
+func (f *rawFetcher) fail(err error) error {
 	f.close()
 	return err
 }
 
-// close gives the connection up, and what was asked for.
-func (f *httpFetcher) close() {
-	if d := f.dialing; d != nil {
+// close closes the connection and gives up the request.
+func (f *rawFetcher) close() {
+	if d := f.dialed; d != nil {
 		d.stop()
 		<-d.done
-		f.socket, f.dialing = d.socket, nil
+		f.socket, f.dialed = d.socket, nil
 	}
 	if f.socket >= 0 {
 		syscall.Close(f.socket)
@@ -201,18 +201,18 @@ func (f *httpFetcher) close() {
 	}
 }
 
-// dialing is a connection that is being made.
-type dialing struct {
+// dial is a connection that is being made.
+type dial struct {
 	stop   context.CancelFunc
-	done   chan struct{} // closed when the others are set
-	socket int           // -1 if there is an error
+	done   chan struct{} // closed once socket and err are set
+	socket int           // -1 after an error
 	err    error
 }
 
-// dial begins to connect to host.
-func dial(host string) *dialing {
+// startDial starts to connect to host.
+func startDial(host string) *dial {
 	ctx, stop := context.WithTimeout(context.Background(), timeout)
-	d := &dialing{stop: stop, done: make(chan struct{}), socket: -1}
+	d := &dial{stop: stop, done: make(chan struct{}), socket: -1}
 	go func() {
 		defer close(d.done)
 		defer stop()
@@ -221,7 +221,7 @@ func dial(host string) *dialing {
 	return d
 }
 
-// connect returns a socket, not blocking, that is connected to host.
+// connect returns a non-blocking socket that is connected to host.
 func connect(ctx context.Context, host string) (socket int, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
 	if err != nil {
@@ -245,10 +245,10 @@ func connect(ctx context.Context, host string) (socket int, err error) {
 	return socket, err
 }
 
-// atOnce reads or writes what a socket that does not block has or takes. Go's
-// runtime is not told of the system call, as it returns at once: to be told
-// costs a wake-up of its monitor, a third of what a scrape takes in all.
-func atOnce(call uintptr, socket int, b []byte) (int, error) {
+// rawCall reads from or writes to a non-blocking socket. It does not announce the
+// system call to the runtime, as the call returns at once: the announcement would
+// wake up the runtime's monitor, which costs a third of a scrape.
+func rawCall(call uintptr, socket int, b []byte) (int, error) {
 	n, _, errno := syscall.RawSyscall(call, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	if errno != 0 {
 		return 0, errno

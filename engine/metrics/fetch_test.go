@@ -16,12 +16,12 @@ import (
 )
 
 // get waits for a page.
-func get(f *httpFetcher, path string) (string, error) {
-	if err := f.ask(path); err != nil {
+func get(f *rawFetcher, path string) (string, error) {
+	if err := f.send(path); err != nil {
 		return "", err
 	}
 	for range 5000 {
-		page, err := f.answer()
+		page, err := f.poll()
 		if err != errPending {
 			return string(page), err
 		}
@@ -90,7 +90,7 @@ func TestFetchesFromAServer(t *testing.T) {
 	}
 	go server.Serve(l)
 	defer server.Close()
-	f := newHTTPFetcher(l.Addr().String())
+	f := newRawFetcher(l.Addr().String())
 	defer f.close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	for i, c := range []struct {
@@ -101,13 +101,13 @@ func TestFetchesFromAServer(t *testing.T) {
 		{"/small", "small for pointsman at " + l.Addr().String(), nil, 1},
 		{"/large", large, nil, 1},
 		{"/slow", "slow slow slow ", nil, 1},
-		{"/none", "", errStranger, 1},
+		{"/none", "", errUnknown, 1},
 		{"/broken", "", statusError(500), 1},
 		{"/last", "last", nil, 1},
 		{"/large", large, nil, 2},
 		{":" + port + "/last", "last", nil, 2},
 		{":1/small", "", nil, 2}, // nobody is there
-		{":x", "", errHost, 2},
+		{":x", "", errAddress, 2},
 		{"/small", "small for pointsman at " + l.Addr().String(), nil, 3},
 	} {
 		page, err := get(f, c.path)
@@ -132,7 +132,7 @@ func TestFetchesOverANewConnection(t *testing.T) {
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d", n)
 		}
 	})
-	f := newHTTPFetcher(address)
+	f := newRawFetcher(address)
 	defer f.close()
 	for i, want := range []string{"0", "1", "1"} {
 		if page, err := get(f, "/"); page != want || err != nil {
@@ -156,12 +156,12 @@ func TestGivesUpAFetch(t *testing.T) {
 			fmt.Fprint(c, "HTTP/1.0 200 OK\r\n\r\npage")
 		}
 	})
-	f := newHTTPFetcher(address)
-	if err := f.ask("/"); err != nil {
+	f := newRawFetcher(address)
+	if err := f.send("/"); err != nil {
 		t.Fatal(err)
 	}
-	for f.dialing != nil {
-		if _, err := f.answer(); !errors.Is(err, errPending) {
+	for f.dialed != nil {
+		if _, err := f.poll(); !errors.Is(err, errPending) {
 			t.Fatal(err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestGivesUpAFetch(t *testing.T) {
 	if page, err := get(f, "/"); page != "page" || err != nil {
 		t.Errorf("%q %v", page, err)
 	}
-	if err := f.ask("/"); err != nil {
+	if err := f.send("/"); err != nil {
 		t.Fatal(err)
 	}
 	f.close() // while it connects
@@ -229,7 +229,7 @@ func TestSurvivesHostilePeers(t *testing.T) {
 					fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage")
 				}
 			})
-			f := newHTTPFetcher(address)
+			f := newRawFetcher(address)
 			if page, err := get(f, "/"); err == nil || err == errTimeout {
 				t.Errorf("%.60q, %v", page, err)
 			}
@@ -239,7 +239,7 @@ func TestSurvivesHostilePeers(t *testing.T) {
 			if page, err := get(f, "/"); page != "page" || err != nil {
 				t.Errorf("the next answer: %q, %v", page, err)
 			}
-			if len(f.in) > keptRoom {
+			if len(f.in) > keptBuffer {
 				t.Errorf("%d bytes of memory are kept", len(f.in))
 			}
 			f.close()
@@ -269,7 +269,7 @@ func TestFetchesByAnyAddress(t *testing.T) {
 		go server.Serve(l)
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		address := net.JoinHostPort(host, port)
-		f := newHTTPFetcher(net.JoinHostPort(host, "1"))
+		f := newRawFetcher(net.JoinHostPort(host, "1"))
 		if page, err := get(f, ":"+port+"/metrics"); page != address || err != nil {
 			t.Errorf("%s: %q, %v", address, page, err)
 		}
@@ -302,12 +302,12 @@ func TestGivesUpAConnectionThatIsNeverMade(t *testing.T) {
 		waiting = append(waiting, c)
 	}
 	before := descriptors(t)
-	f := newHTTPFetcher(address)
+	f := newRawFetcher(address)
 	for range 20 {
-		if err := f.ask("/"); err != nil {
+		if err := f.send("/"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.answer(); err != errPending {
+		if _, err := f.poll(); err != errPending {
 			t.Fatal(err)
 		}
 		f.close()

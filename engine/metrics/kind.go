@@ -1,11 +1,12 @@
-// Package metrics scrapes the metrics of inference engines, each as often as it
-// bears, and reports them to the decider: requests, first tokens, the size and
-// hits of the KV cache, LoRA adapters.
+// Package metrics scrapes the metrics of inference engines and reports them to the
+// decider: requests, first tokens, the size and the hits of the KV cache, LoRA
+// adapters. An engine that answers slowly is scraped less often, and never twice at
+// once.
 package metrics
 
 import "slices"
 
-// Kind is a family of engines with the same names for the same metrics.
+// Kind is a family of engines that name their metrics alike.
 type Kind uint8
 
 // The kinds, in the order of KindNames.
@@ -24,10 +25,10 @@ var kindNames = [...]string{"", "vllm", "sglang", "trtllm", "triton", "llamacpp"
 // Unknown.
 func KindNames() []string { return slices.Clone(kindNames[1:]) }
 
-// String is the kind's name in the configuration; "" is Unknown.
+// String returns the kind's name in the configuration, "" for Unknown.
 func (k Kind) String() string { return kindNames[k] }
 
-// KindOf is the kind of that name, or Unknown.
+// KindOf returns the kind of that name, or Unknown.
 func KindOf(name string) Kind {
 	for k, n := range kindNames {
 		if n == name {
@@ -37,8 +38,8 @@ func KindOf(name string) Kind {
 	return Unknown
 }
 
-// paths are where engines of the kind show their metrics, the likeliest first:
-// a path on the port that serves requests, or with a port of its own.
+// paths returns where engines of the kind serve their metrics, the likeliest first:
+// a path on the port that serves requests, or a port and a path.
 func (k Kind) paths() []string {
 	switch k {
 	case Unknown:
@@ -51,17 +52,18 @@ func (k Kind) paths() []string {
 	return []string{"/metrics"}
 }
 
-// Options say what an engine is.
+// Options describe an engine.
 type Options struct {
-	Kind Kind // Unknown: found out
-	// Path is where its metrics are, as "/metrics" or ":8002/metrics"; "" is where
-	// engines of the kind have them.
+	Kind Kind // Unknown = detected
+	// Path is where its metrics are, such as "/metrics" or ":8002/metrics"; "" = the
+	// usual paths of the kind.
 	Path string
 }
 
-// told reports whether something is known of the engine beforehand.
-func (o Options) told() bool { return o.Kind != Unknown || o.Path != "" }
+// configured reports whether the kind or the path is configured.
+func (o Options) configured() bool { return o.Kind != Unknown || o.Path != "" }
 
+// paths returns the paths to try.
 func (o Options) paths() []string {
 	if o.Path != "" {
 		return []string{o.Path}

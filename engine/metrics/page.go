@@ -6,60 +6,59 @@ import (
 	"strconv"
 )
 
-// Reading is what one page of metrics tells. Where a page has several engines,
-// as with data parallelism, counts are their sum and shares their mean.
+// Reading is the content of one page of metrics. If the page covers several engines,
+// as with data parallelism, counts are summed and shares averaged.
 type Reading struct {
 	Kind Kind
 
 	Waiting, Running int     // requests
-	Loaded           bool    // the page tells Waiting and Running
+	Loaded           bool    // the page has Waiting and Running
 	KVUsage          float64 // used share of the KV cache, 0 to 1
-	CacheTokens      int     // size of the KV cache; 0 = not told
+	CacheTokens      int     // size of the KV cache; 0 = not reported
 
-	// Counters since the engine's start; -1 = not told.
+	// Counters since the engine's start; -1 = not reported.
 	FirstTokens  int64 // requests that have had their first token
 	PromptTokens int64 // of requests, cached or not
 	HitTokens    int64 // of QueryTokens found in the prefix cache
 	QueryTokens  int64
 	Finished     int64 // requests
 
-	// Adapters are the names of the LoRA adapters in use, separated by commas,
-	// a part of the page that was read. MaxLoRA is how many fit; 0 = not told.
+	// Adapters are the names of the LoRA adapters in use, separated by commas. It is
+	// a part of the page. MaxLoRA is how many fit; 0 = not reported.
 	Adapters []byte
 	MaxLoRA  int
 }
 
-// field is something that a page tells. A page in transition between two
-// versions may tell it by two names at once; an older name has a field of its
-// own, which counts where the newer one is missing.
+// field is a value of a page. Some have an older name, which has a field of its own:
+// a page may have both, and the older one counts only where the newer is missing.
 type field uint8
 
 const (
 	fieldWaiting field = iota
 	fieldRunning
 	fieldUsage
-	fieldOldUsage
+	fieldUsageOld
 	fieldFirstTokens
 	fieldPromptTokens
 	fieldHits
-	fieldOldHits
+	fieldHitsOld
 	fieldQueries
-	fieldOldQueries
+	fieldQueriesOld
 	fieldFinished
-	fieldTokens     // size of the cache in tokens
-	fieldInfoTokens // the same, from labels
-	fieldBlocks     // the same, in blocks
-	fieldBlockSize  // of so many tokens
-	fieldCacheInfo  // both of these as labels
-	fieldLoRA       // adapters as labels
-	fieldOfRequests // Triton's: a label says which
-	fieldOfBlocks
+	fieldTokens         // size of the cache in tokens
+	fieldInfoTokens     // the same, from labels
+	fieldBlocks         // the same, in blocks
+	fieldBlockSize      // of so many tokens
+	fieldCacheInfo      // both of these as labels
+	fieldLoRA           // adapters as labels
+	fieldTritonRequests // Triton's; a label says which
+	fieldTritonBlocks
 	fields
 )
 
-// wanted tells which field the sample of that name is, and of which kind of
-// engine.
-func wanted(name []byte) (field, Kind) {
+// lookup returns the field of the samples of that name and the kind of engine, or
+// Unknown.
+func lookup(name []byte) (field, Kind) {
 	switch string(name) {
 	case "vllm:num_requests_waiting":
 		return fieldWaiting, VLLM
@@ -68,7 +67,7 @@ func wanted(name []byte) (field, Kind) {
 	case "vllm:kv_cache_usage_perc":
 		return fieldUsage, VLLM
 	case "vllm:gpu_cache_usage_perc":
-		return fieldOldUsage, VLLM
+		return fieldUsageOld, VLLM
 	case "vllm:time_to_first_token_seconds_count":
 		return fieldFirstTokens, VLLM
 	case "vllm:prompt_tokens_total":
@@ -76,11 +75,11 @@ func wanted(name []byte) (field, Kind) {
 	case "vllm:prefix_cache_hits_total":
 		return fieldHits, VLLM
 	case "vllm:gpu_prefix_cache_hits_total":
-		return fieldOldHits, VLLM
+		return fieldHitsOld, VLLM
 	case "vllm:prefix_cache_queries_total":
 		return fieldQueries, VLLM
 	case "vllm:gpu_prefix_cache_queries_total":
-		return fieldOldQueries, VLLM
+		return fieldQueriesOld, VLLM
 	case "vllm:request_success_total":
 		return fieldFinished, VLLM
 	case "vllm:cache_config_info":
@@ -127,9 +126,9 @@ func wanted(name []byte) (field, Kind) {
 		return fieldBlockSize, TensorRT
 
 	case "nv_trt_llm_request_metrics":
-		return fieldOfRequests, Triton
+		return fieldTritonRequests, Triton
 	case "nv_trt_llm_kv_cache_block_metrics":
-		return fieldOfBlocks, Triton
+		return fieldTritonBlocks, Triton
 
 	case "llamacpp:requests_deferred":
 		return fieldWaiting, LlamaCpp
@@ -141,28 +140,28 @@ func wanted(name []byte) (field, Kind) {
 	return fields, Unknown
 }
 
-// maxCache is beyond what any engine holds, in tokens.
+// maxCache is more than any engine holds, in tokens.
 const maxCache = 100_000_000
 
-// tally sums the samples of each field.
-type tally struct {
-	sum   [fields]float64
-	n     [fields]int
-	since float64 // the time of the newest sample about adapters
+// samples sums the samples of each field.
+type samples struct {
+	sum        [fields]float64
+	n          [fields]int
+	newestLoRA float64 // time of the newest sample of adapters
 }
 
-func (t *tally) add(f field, v float64) {
+// add adds a sample.
+func (t *samples) add(f field, v float64) {
 	t.sum[f] += v
 	t.n[f]++
 }
 
-// Read fills r from a page in Prometheus' text format or OpenMetrics. Lines
-// that are not wanted, or not understood, are passed over; a page with none of
-// the wanted ones leaves r.Kind Unknown. r.Adapters is part of page. Read does
-// not allocate.
+// Read fills r from a page in the Prometheus text format or OpenMetrics. It skips
+// unknown and malformed lines; if it knows no line, r.Kind is Unknown. r.Adapters is
+// part of page. Read does not allocate.
 func (r *Reading) Read(page []byte) {
 	*r = Reading{}
-	var t tally
+	var t samples
 	for len(page) > 0 {
 		line := page
 		if end := bytes.IndexByte(page, '\n'); end >= 0 {
@@ -170,13 +169,13 @@ func (r *Reading) Read(page []byte) {
 		} else {
 			page = nil
 		}
-		r.line(line, &t)
+		r.readLine(line, &t)
 	}
-	r.sum(&t)
+	r.fill(&t)
 }
 
-// line takes in one line of a page.
-func (r *Reading) line(line []byte, t *tally) {
+// readLine reads one line of a page.
+func (r *Reading) readLine(line []byte, t *samples) {
 	if len(line) == 0 {
 		return
 	}
@@ -191,7 +190,7 @@ func (r *Reading) line(line []byte, t *tally) {
 			return
 		}
 	}
-	f, kind := wanted(line[:at])
+	f, kind := lookup(line[:at])
 	if kind == Unknown {
 		return
 	}
@@ -204,37 +203,36 @@ func (r *Reading) line(line []byte, t *tally) {
 		}
 		labels, rest = rest[1:end], rest[end+1:]
 	}
-	v, ok := value(rest)
+	v, ok := parseValue(rest)
 	if !ok {
 		return
 	}
-	if rank := label(labels, "tp_rank"); len(rank) > 0 && string(rank) != "0" {
-		return // each rank of one engine tells the same
+	if rank := labelValue(labels, "tp_rank"); len(rank) > 0 && string(rank) != "0" {
+		return // all ranks of an engine report the same
 	}
 	r.Kind = kind
 	switch f {
 	case fieldCacheInfo:
-		size, blocks := number(labels, "block_size", "page_size"), number(labels, "num_gpu_blocks", "num_pages")
+		size, blocks := labelNumber(labels, "block_size", "page_size"), labelNumber(labels, "num_gpu_blocks", "num_pages")
 		if size > 0 && blocks > 0 {
 			t.add(fieldInfoTokens, size*blocks)
 		}
 	case fieldLoRA:
-		// Each set of adapters that there has been is a sample of its own; its
-		// value is the time.
-		if v >= t.since {
-			t.since = v
-			r.Adapters = label(labels, "running_lora_adapters")
-			r.MaxLoRA = int(number(labels, "max_lora", ""))
+		// Each past set of adapters is a sample of its own. Its value is the time.
+		if v >= t.newestLoRA {
+			t.newestLoRA = v
+			r.Adapters = labelValue(labels, "running_lora_adapters")
+			r.MaxLoRA = int(labelNumber(labels, "max_lora", ""))
 		}
-	case fieldOfRequests:
-		switch string(label(labels, "request_type")) {
+	case fieldTritonRequests:
+		switch string(labelValue(labels, "request_type")) {
 		case "waiting":
 			t.add(fieldWaiting, v)
 		case "scheduled":
 			t.add(fieldRunning, v)
 		}
-	case fieldOfBlocks:
-		switch string(label(labels, "kv_cache_block_type")) {
+	case fieldTritonBlocks:
+		switch string(labelValue(labels, "kv_cache_block_type")) {
 		case "fraction":
 			t.add(fieldUsage, v)
 		case "tokens_per":
@@ -247,59 +245,59 @@ func (r *Reading) line(line []byte, t *tally) {
 	}
 }
 
-// sum makes the reading of what the samples add up to.
-func (r *Reading) sum(t *tally) {
-	r.Waiting, r.Running = whole(t.sum[fieldWaiting]), whole(t.sum[fieldRunning])
+// fill sets the values from the sums.
+func (r *Reading) fill(t *samples) {
+	r.Waiting, r.Running = count(t.sum[fieldWaiting]), count(t.sum[fieldRunning])
 	r.Loaded = t.n[fieldWaiting] > 0 && t.n[fieldRunning] > 0
 	usage := fieldUsage
 	if t.n[usage] == 0 {
-		usage = fieldOldUsage
+		usage = fieldUsageOld
 	}
 	if n := t.n[usage]; n > 0 {
 		r.KVUsage = min(1, max(0, t.sum[usage]/float64(n)))
 	}
 	switch {
 	case t.n[fieldTokens] > 0:
-		r.CacheTokens = whole(t.sum[fieldTokens])
+		r.CacheTokens = count(t.sum[fieldTokens])
 	case t.n[fieldInfoTokens] > 0:
-		r.CacheTokens = whole(t.sum[fieldInfoTokens])
+		r.CacheTokens = count(t.sum[fieldInfoTokens])
 	case t.n[fieldBlocks] > 0 && t.n[fieldBlockSize] > 0:
-		r.CacheTokens = whole(t.sum[fieldBlocks] * t.sum[fieldBlockSize] / float64(t.n[fieldBlockSize]))
+		r.CacheTokens = count(t.sum[fieldBlocks] * t.sum[fieldBlockSize] / float64(t.n[fieldBlockSize]))
 	}
 	if r.CacheTokens > maxCache {
-		r.CacheTokens = 0 // memory is kept by this figure: no engine is so large
+		r.CacheTokens = 0 // memory is sized by this figure
 	}
 	r.FirstTokens = t.counter(fieldFirstTokens, fieldFirstTokens)
 	r.PromptTokens = t.counter(fieldPromptTokens, fieldPromptTokens)
-	r.HitTokens = t.counter(fieldHits, fieldOldHits)
-	r.QueryTokens = t.counter(fieldQueries, fieldOldQueries)
+	r.HitTokens = t.counter(fieldHits, fieldHitsOld)
+	r.QueryTokens = t.counter(fieldQueries, fieldQueriesOld)
 	r.Finished = t.counter(fieldFinished, fieldFinished)
 	if r.Kind == SGLang && r.HitTokens >= 0 {
 		r.QueryTokens = r.PromptTokens
 	}
 }
 
-func (t *tally) counter(f, old field) int64 {
+// counter returns the sum of f or, where that is missing, of old; -1 = neither.
+func (t *samples) counter(f, old field) int64 {
 	if t.n[f] == 0 {
 		f = old
 	}
 	if t.n[f] == 0 {
 		return -1
 	}
-	return int64(whole(t.sum[f]))
+	return int64(count(t.sum[f]))
 }
 
-// whole is v as a count, whatever v is.
-func whole(v float64) int {
+// count returns v as a count; a negative number or NaN is 0.
+func count(v float64) int {
 	if !(v > 0) {
 		return 0
 	}
 	return int(min(v, 1<<53))
 }
 
-// value reads the number of a sample, of which rest is what follows name and
-// labels.
-func value(rest []byte) (float64, bool) {
+// parseValue parses the value of a sample; rest follows the name and the labels.
+func parseValue(rest []byte) (float64, bool) {
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t') {
 		rest = rest[1:]
 	}
@@ -314,8 +312,8 @@ func value(rest []byte) (float64, bool) {
 	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
 }
 
-// labelsEnd is the place of the bracket that closes labels, which b begins
-// with, or -1.
+// labelsEnd returns the index of the bracket that closes the labels at the start of
+// b, or -1.
 func labelsEnd(b []byte) int {
 	quoted := false
 	for i := 1; i < len(b); i++ {
@@ -331,9 +329,8 @@ func labelsEnd(b []byte) int {
 	return -1
 }
 
-// label is the value of the label of that name as it is written, nil if there
-// is none.
-func label(labels []byte, name string) []byte {
+// labelValue returns the value of a label as it is written, nil if there is none.
+func labelValue(labels []byte, name string) []byte {
 	for len(labels) > 0 {
 		eq := bytes.IndexByte(labels, '=')
 		if eq < 0 || eq+1 >= len(labels) || labels[eq+1] != '"' {
@@ -358,12 +355,12 @@ func label(labels []byte, name string) []byte {
 	return nil
 }
 
-// number is the value of the label of either name as a number, 0 if it is none.
-func number(labels []byte, name, other string) float64 {
-	text := label(labels, name)
+// labelNumber returns the value of the label of either name as a number, or 0.
+func labelNumber(labels []byte, name, other string) float64 {
+	text := labelValue(labels, name)
 	if text == nil && other != "" {
-		text = label(labels, other)
+		text = labelValue(labels, other)
 	}
-	v, _ := value(text)
+	v, _ := parseValue(text)
 	return v
 }

@@ -15,42 +15,42 @@ import (
 )
 
 const (
-	// grid is what the times of scrapes are rounded to, so that a few are done at
-	// once. There are coarse of them in the shortest pause.
-	grid   = 33 * time.Millisecond
-	coarse = 3
-	// sway is by how much a round comes late, by chance, so that engines are not
-	// asked in step with whatever else is done regularly.
-	sway = grid / 8
+	// tick is what the times of scrapes are rounded to, so that several are done in
+	// one round. There are ticksPerPause of them in minPause.
+	tick          = 33 * time.Millisecond
+	ticksPerPause = 3
+	// roundJitter is the largest random delay of a round, so that rounds do not keep
+	// step with other periodic work.
+	roundJitter = tick / 8
 )
 
-// looks are how long after asking answers are looked for. Those that have not
-// come by then are looked for once a grid.
-var looks = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond}
+// pollDelays are the times after sending at which answers are polled. Later answers
+// are polled in each round.
+var pollDelays = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond}
 
-// Poller scrapes engines: in each round it asks those that are due, and takes in
-// what has come. One goroutine does it for all of them: to be woken up for one
-// scrape costs as much as the scrape. Its methods are safe for concurrent use.
+// Poller scrapes engines in rounds: in each it sends the requests that are due and
+// polls for the answers. One goroutine serves all engines, as waking one up for each
+// answer costs as much as the scrape. Its methods are safe for concurrent use.
 type Poller struct {
 	report  *report
 	fetcher func(address string) fetcher
 
-	mu       sync.Mutex                 // of Add and Remove
-	scrapers atomic.Pointer[[]*Scraper] // replaced as a whole
+	mu       sync.Mutex                 // held by Add and Remove
+	scrapers atomic.Pointer[[]*Scraper] // the slice is replaced, never changed
 }
 
 // NewPoller returns a Poller that counts in set and logs what changes.
 func NewPoller(set *metrics.Set, log *slog.Logger) *Poller {
-	p := &Poller{report: newReport(set, log), fetcher: func(address string) fetcher { return newHTTPFetcher(address) }}
+	p := &Poller{report: newReport(set, log), fetcher: func(address string) fetcher { return newRawFetcher(address) }}
 	p.scrapers.Store(&[]*Scraper{})
 	return p
 }
 
-// Add begins to scrape a replica of pool. listed is called with the adapters that
-// the engine lists among its models, by the goroutine of Run.
-func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, listed func(names []string)) *Scraper {
+// Add starts to scrape a replica of pool. The goroutine of Run calls onAdapters with
+// the adapters that the engine lists among its models.
+func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, onAdapters func(names []string)) *Scraper {
 	s := newScraper(pool, replica, address, o, p.fetcher(address), p.report)
-	s.listed = listed
+	s.onAdapters = onAdapters
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := append(slices.Clone(*p.scrapers.Load()), s)
@@ -58,28 +58,28 @@ func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, lis
 	return s
 }
 
-// Remove ends the scraping of a replica.
+// Remove stops to scrape a replica.
 func (p *Poller) Remove(s *Scraper) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.gone.Store(true)
+	s.removed.Store(true)
 	list := slices.DeleteFunc(slices.Clone(*p.scrapers.Load()), func(x *Scraper) bool { return x == s })
 	p.scrapers.Store(&list)
 }
 
-// Run scrapes until ctx ends.
+// Run scrapes until ctx ends. It closes all connections before it returns.
 func (p *Poller) Run(ctx context.Context) {
 	var known *[]*Scraper
 	var list []*Scraper
 	defer func() {
 		for _, s := range list {
-			s.fetch.close()
+			s.fetcher.close()
 		}
 	}()
 	start := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	// until waits for a time after the start.
+	// until waits for a time since the start, and returns false when ctx ends.
 	until := func(at time.Duration) bool {
 		timer.Reset(at - time.Since(start))
 		select {
@@ -92,19 +92,19 @@ func (p *Poller) Run(ctx context.Context) {
 	for at := time.Duration(0); until(at); {
 		if current := p.scrapers.Load(); current != known {
 			for _, s := range list {
-				if s.gone.Load() {
-					s.fetch.close()
+				if s.removed.Load() {
+					s.fetcher.close()
 				}
 			}
 			known, list = current, *current
 		}
 		now := time.Since(start)
-		pending := false // of what is asked now
+		pending := false // a request of this round has no answer
 		for _, s := range list {
-			s.look(at, now)
-			pending = s.ask(now) || pending
+			s.poll(at, now)
+			pending = s.sendDue(now) || pending
 		}
-		for _, after := range looks {
+		for _, after := range pollDelays {
 			if !pending {
 				break
 			}
@@ -114,13 +114,13 @@ func (p *Poller) Run(ctx context.Context) {
 			pending = false
 			then := time.Since(start)
 			for _, s := range list {
-				pending = s.look(now+after, then) && s.asked == now || pending
+				pending = s.poll(now+after, then) && s.sentAt == now || pending
 			}
 		}
-		at = now + shortestPause
+		at = now + minPause
 		for _, s := range list {
 			at = min(at, s.next(now))
 		}
-		at = max(at, now+grid/2).Round(grid) + rand.N(sway)
+		at = max(at, now+tick/2).Round(tick) + rand.N(roundJitter)
 	}
 }

@@ -5,31 +5,31 @@ import (
 	"errors"
 )
 
-// errReply tells of an answer that is none in HTTP, or is too large.
-var errReply = errors.New("answers with something other than HTTP, or with too much")
+// errReply means that an answer is not HTTP or too large.
+var errReply = errors.New("malformed or too large HTTP answer")
 
-// maxReplyHead bounds the head of an answer, in bytes.
+// maxReplyHead bounds the head of an answer in bytes.
 const maxReplyHead = 64 << 10
 
-// httpReply is an answer in HTTP/1 that is taken in as it comes. The zero value
-// waits for the first byte.
-type httpReply struct {
+// reply parses an HTTP/1 answer as it arrives. The zero value expects the first
+// byte.
+type reply struct {
 	status   int
-	from, to int  // where the body is, as far as it has come
-	end      int  // of what belongs to the answer
-	last     bool // the connection ends with it
+	from, to int  // the body so far
+	end      int  // of the part of the answer that has been parsed
+	closes   bool // the connection ends with the answer
 
-	begun   bool // the head is all there
-	chunked bool
-	length  int // of the body; -1 = not told
+	headRead bool // the head has been parsed
+	chunked  bool
+	length   int // of the body; -1 = not given
 }
 
-// take looks at what has come so far, always from the first byte on; eof tells
-// that nothing more will. It moves the chunks of a body together. It reports
+// parse parses the answer so far: b always begins with its first byte. eof means
+// that no more will arrive. parse joins the chunks of a body in place. It reports
 // whether the answer is complete.
-func (a *httpReply) take(b []byte, eof bool) (done bool, err error) {
-	if !a.begun {
-		if !a.head(b) {
+func (a *reply) parse(b []byte, eof bool) (done bool, err error) {
+	if !a.headRead {
+		if !a.parseHead(b) {
 			if eof || len(b) > maxReplyHead || a.status < 0 {
 				return false, errReply
 			}
@@ -42,13 +42,13 @@ func (a *httpReply) take(b []byte, eof bool) (done bool, err error) {
 	case a.status == 204 || a.status == 304:
 		done = true
 	case a.chunked:
-		done, err = a.chunks(b)
+		done, err = a.parseChunks(b)
 	case a.length >= 0:
 		a.to = min(len(b), a.from+a.length)
 		a.end = a.to
 		done = a.to == a.from+a.length
 	default:
-		a.to, a.end, a.last, done = len(b), len(b), true, eof
+		a.to, a.end, a.closes, done = len(b), len(b), true, eof
 	}
 	if err == nil && (a.to-a.from > maxPage || eof && !done) {
 		err = errReply
@@ -56,54 +56,54 @@ func (a *httpReply) take(b []byte, eof bool) (done bool, err error) {
 	return done, err
 }
 
-// head reads status and headers, once they are all there. What is no HTTP has a
-// negative status.
-func (a *httpReply) head(b []byte) bool {
+// parseHead parses the status and the headers once all of them have arrived. It sets
+// a negative status if they are malformed.
+func (a *reply) parseHead(b []byte) bool {
 	n := bytes.Index(b, []byte("\r\n\r\n"))
 	if n < 0 {
 		return false
 	}
 	line, rest, _ := bytes.Cut(b[:n+2], []byte("\r\n"))
-	code, ok := decimal(line[min(len(line), 9):min(len(line), 12)])
+	code, ok := parseDecimal(line[min(len(line), 9):min(len(line), 12)])
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[8] != ' ' || !ok {
 		a.status = -1
 		return false
 	}
-	a.status, a.length, a.last = code, -1, line[7] == '0'
+	a.status, a.length, a.closes = code, -1, line[7] == '0'
 	for len(rest) > 0 {
 		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimSpace(value)
 		switch {
-		case is(name, "content-length"):
-			if a.length, ok = decimal(value); !ok {
+		case equalFold(name, "content-length"):
+			if a.length, ok = parseDecimal(value); !ok {
 				a.status = -1
 				return false
 			}
-		case is(name, "transfer-encoding"):
+		case equalFold(name, "transfer-encoding"):
 			a.chunked = true
-		case is(name, "connection"):
-			a.last = is(value, "close") || a.last && !is(value, "keep-alive")
+		case equalFold(name, "connection"):
+			a.closes = equalFold(value, "close") || a.closes && !equalFold(value, "keep-alive")
 		}
 	}
-	a.begun, a.from, a.to, a.end = true, n+4, n+4, n+4
+	a.headRead, a.from, a.to, a.end = true, n+4, n+4, n+4
 	return true
 }
 
-// chunks takes in the chunks that are all there.
-func (a *httpReply) chunks(b []byte) (done bool, err error) {
+// parseChunks parses the chunks that have arrived completely.
+func (a *reply) parseChunks(b []byte) (done bool, err error) {
 	for {
 		line := bytes.IndexByte(b[a.end:], '\n')
 		if line < 0 {
-			return false, tooLong(len(b) - a.end)
+			return false, checkHead(len(b) - a.end)
 		}
-		size, ok := hexadecimal(b[a.end : a.end+line])
+		size, ok := parseChunkSize(b[a.end : a.end+line])
 		if !ok || size > maxPage {
 			return false, errReply
 		}
 		start := a.end + line + 1
 		if size == 0 {
-			return a.trailers(b, start)
+			return a.parseTrailers(b, start)
 		}
 		if len(b) < start+size+2 {
 			return false, nil
@@ -119,12 +119,12 @@ func (a *httpReply) chunks(b []byte) (done bool, err error) {
 	}
 }
 
-// trailers passes over the lines after the last chunk, up to an empty one.
-func (a *httpReply) trailers(b []byte, at int) (done bool, err error) {
+// parseTrailers skips the lines after the last chunk, up to an empty one.
+func (a *reply) parseTrailers(b []byte, at int) (done bool, err error) {
 	for {
 		line := bytes.IndexByte(b[at:], '\n')
 		if line < 0 {
-			return false, tooLong(len(b) - a.end)
+			return false, checkHead(len(b) - a.end)
 		}
 		at += line + 1
 		if line == 0 || line == 1 && b[at-2] == '\r' {
@@ -134,15 +134,16 @@ func (a *httpReply) trailers(b []byte, at int) (done bool, err error) {
 	}
 }
 
-func tooLong(n int) error {
+// checkHead returns an error if n bytes are too many for a line or the trailers.
+func checkHead(n int) error {
 	if n > maxReplyHead {
 		return errReply
 	}
 	return nil
 }
 
-// is reports whether b is the lower-case word, in whatever case.
-func is(b []byte, word string) bool {
+// equalFold reports whether b is word, which is in lower case, in any case.
+func equalFold(b []byte, word string) bool {
 	if len(b) != len(word) {
 		return false
 	}
@@ -157,8 +158,8 @@ func is(b []byte, word string) bool {
 	return true
 }
 
-// decimal reads a number of nine digits at most.
-func decimal(b []byte) (n int, ok bool) {
+// parseDecimal parses a number of up to nine digits.
+func parseDecimal(b []byte) (n int, ok bool) {
 	for _, c := range b {
 		if c < '0' || c > '9' {
 			return 0, false
@@ -168,9 +169,9 @@ func decimal(b []byte) (n int, ok bool) {
 	return n, len(b) > 0 && len(b) <= 9
 }
 
-// hexadecimal reads the size of a chunk: seven digits at most, and what follows
-// a semicolon or a space says nothing of it.
-func hexadecimal(b []byte) (n int, ok bool) {
+// parseChunkSize parses the size of a chunk: up to seven hexadecimal digits. A
+// semicolon or a space ends it.
+func parseChunkSize(b []byte) (n int, ok bool) {
 	for i, c := range b {
 		switch {
 		case c >= '0' && c <= '9':

@@ -27,17 +27,17 @@ var replies = []struct {
 func TestTakesAnAnswerInAsItComes(t *testing.T) {
 	for _, c := range replies {
 		for _, step := range []int{1, 2, 7, 1000} {
-			var r httpReply
+			var r reply
 			b := []byte(c.text)
 			untilEnd := strings.HasSuffix(c.text, "end")
 			for n := 0; ; {
 				n = min(len(b), n+step)
-				done, err := r.take(b[:n], false)
+				done, err := r.parse(b[:n], false)
 				if err != nil {
 					t.Fatalf("%q after %d bytes: %v", c.text, n, err)
 				}
 				if n == len(b) && untilEnd {
-					done, err = r.take(b, true)
+					done, err = r.parse(b, true)
 				}
 				if done != (n == len(b)) || err != nil {
 					t.Fatalf("%q after %d bytes: complete %v, %v", c.text, n, done, err)
@@ -46,7 +46,7 @@ func TestTakesAnAnswerInAsItComes(t *testing.T) {
 					break
 				}
 			}
-			if body := string(b[r.from:r.to]); body != c.body || r.status != c.status || r.last != c.last || r.end != len(b) {
+			if body := string(b[r.from:r.to]); body != c.body || r.status != c.status || r.closes != c.last || r.end != len(b) {
 				t.Errorf("%q by %d: %q %+v", c.text, step, body, r)
 			}
 		}
@@ -69,14 +69,14 @@ func TestRefusesWhatIsNoAnswer(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1", maxReplyHead+1),
 		strings.Repeat("HTTP/1.1 200 OK ", maxReplyHead/16+1),
 	} {
-		var r httpReply
-		if done, err := r.take([]byte(text), false); err == nil {
+		var r reply
+		if done, err := r.parse([]byte(text), false); err == nil {
 			t.Errorf("%.60q: complete %v", text, done)
 		}
 	}
 	for _, text := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"} {
-		var r httpReply
-		if done, err := r.take([]byte(text), true); err == nil {
+		var r reply
+		if done, err := r.parse([]byte(text), true); err == nil {
 			t.Errorf("%q and no more: complete %v", text, done)
 		}
 	}
@@ -88,12 +88,12 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, step int) {
 		step = max(1, step%100)
-		var whole, parts httpReply
+		var whole, parts reply
 		a, b := []byte(string(text)), []byte(string(text))
-		wholeDone, wholeErr := whole.take(a, true)
+		wholeDone, wholeErr := whole.parse(a, true)
 		for n := 0; n < len(b); {
 			n = min(len(b), n+step)
-			done, err := parts.take(b[:n], n == len(b))
+			done, err := parts.parse(b[:n], n == len(b))
 			if parts.from > parts.to || parts.to > parts.end || parts.end > n {
 				t.Fatalf("%+v of %d bytes", parts, n)
 			}

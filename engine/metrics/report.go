@@ -8,43 +8,45 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// report counts what scrapes come to, all engines together, and logs what
-// changes.
+// report counts the scrapes of all engines, and logs when an engine starts or stops
+// to serve its metrics. It is safe for concurrent use.
 type report struct {
-	log      *slog.Logger
-	answers  *metrics.Counter
-	failures *metrics.Counter
-	seconds  *metrics.PrometheusHistogram
+	log       *slog.Logger
+	successes *metrics.Counter
+	failures  *metrics.Counter
+	seconds   *metrics.PrometheusHistogram
 }
 
-// scrapeBuckets are the bounds, in seconds, of the time that a scrape takes.
+// scrapeBuckets are the histogram bounds of the duration of a scrape, in seconds.
 var scrapeBuckets = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
 
 func newReport(set *metrics.Set, log *slog.Logger) *report {
 	return &report{
-		log:      log,
-		answers:  set.NewCounter(`pointsman_scrapes_total{result="answered"}`),
-		failures: set.NewCounter(`pointsman_scrapes_total{result="failed"}`),
-		seconds:  set.NewPrometheusHistogramExt("pointsman_scrape_seconds", scrapeBuckets),
+		log:       log,
+		successes: set.NewCounter(`pointsman_scrapes_total{result="answered"}`),
+		failures:  set.NewCounter(`pointsman_scrapes_total{result="failed"}`),
+		seconds:   set.NewPrometheusHistogramExt("pointsman_scrape_seconds", scrapeBuckets),
 	}
 }
 
-func (r *report) answered(s *Scraper, reading *Reading, took time.Duration) {
-	r.answers.Inc()
+// succeeded reports a scrape that succeeded. It is called before the scraper counts it.
+func (r *report) succeeded(s *Scraper, reading *Reading, took time.Duration) {
+	r.successes.Inc()
 	r.seconds.Update(took.Seconds())
 	switch {
 	case !s.seen:
 		r.log.Info("engine found", "pool", s.pool.Name(), "replica", s.replica, "engine", reading.Kind.String(), "metrics", s.paths[s.path])
 	case s.failures > 0:
-		r.log.Info("engine tells its metrics again", "pool", s.pool.Name(), "replica", s.replica)
+		r.log.Info("engine serves its metrics again", "pool", s.pool.Name(), "replica", s.replica)
 	}
 }
 
-// failed is called before the failure is counted. An engine that is not told
-// and shows nothing is no news.
+// failed reports a scrape that failed. It is called before the scraper counts it. It
+// does not warn about a replica that is not configured as an engine and serves no
+// metrics.
 func (r *report) failed(s *Scraper, err error) {
 	r.failures.Inc()
-	if s.failures == 0 && (s.seen || s.told || !errors.Is(err, errStranger)) {
-		r.log.Warn("engine tells no metrics; decisions go by what the proxy tells", "pool", s.pool.Name(), "replica", s.replica, "error", err)
+	if s.failures == 0 && (s.seen || s.configured || !errors.Is(err, errUnknown)) {
+		r.log.Warn("cannot scrape engine; decisions use the proxy's outcomes only", "pool", s.pool.Name(), "replica", s.replica, "error", err)
 	}
 }

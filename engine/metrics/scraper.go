@@ -4,345 +4,242 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bytedance/sonic"
-
 	"pointsman/decider"
 )
 
-// How often an engine is asked. Answering costs it time of the very process
-// that serves requests: so it is given restFactor times as long to rest as its
-// answer took. One that fails is left alone for longer and longer.
+// The pauses between two scrapes of one engine. A scrape takes time of the process
+// that serves requests, so a pause is at least restFactor times as long as the
+// scrape took. After failures the pause doubles from firstBackOff to lastBackOff.
 const (
-	shortestPause = 100 * time.Millisecond
-	// calmPause is for an engine where no request waits for its first token, and
-	// idlePause for one that has had none since it was last asked. Where one of
-	// ours comes to wait they are cut short.
+	minPause = 100 * time.Millisecond
+	// calmPause is for an engine where no request waits for its first token,
+	// idlePause for one without requests since the last scrape. Both end early when
+	// one of our requests begins to wait.
 	calmPause    = 250 * time.Millisecond
 	idlePause    = time.Second
-	longestPause = 5 * time.Second
+	maxPause     = 5 * time.Second
 	restFactor   = 10
 	firstBackOff = time.Second
 	lastBackOff  = 30 * time.Second
-	// strangerBackOff is for a replica whose engine is not told and that shows
-	// no metrics we know: most likely it never will.
-	strangerBackOff = 5 * time.Minute
+	// unknownBackOff is for a replica that is not configured as an engine and serves
+	// no metrics that we know. Most likely it never will.
+	unknownBackOff = 5 * time.Minute
 	// timeout bounds one scrape.
 	timeout = 2 * time.Second
-	// jitter is the share by which pauses vary, so that engines are not all
-	// asked at once.
-	jitter = 0.1
+	// pauseJitter is the share by which pauses vary at random, so that engines are
+	// not scraped in step.
+	pauseJitter = 0.1
 )
 
-// errStranger tells that a page shows nothing that is known.
-var errStranger = errors.New("shows no metrics of a known engine")
+// The failures of a scrape besides those of the connection.
+var (
+	errUnknown = errors.New("no metrics of a known engine")
+	errTimeout = fmt.Errorf("no answer within %v", timeout)
+)
 
-var errTimeout = fmt.Errorf("has not answered within %v", timeout)
-
-// fetcher gets pages from one engine, one at a time and without ever waiting.
+// fetcher requests pages from one engine, one at a time. It never blocks.
 type fetcher interface {
-	// ask sends for a page.
-	ask(path string) error
-	// answer returns the page, valid until the next call of ask, or errPending.
-	answer() (page []byte, err error)
-	// close gives up what was asked for, and the connection. A fetcher can be
-	// used again after it.
+	// send requests a page.
+	send(path string) error
+	// poll returns the page, valid until the next call of send, or errPending.
+	poll() (page []byte, err error)
+	// close gives up the request and the connection. The fetcher can be used again.
 	close()
 }
 
-// Scraper follows the metrics of one replica, by one scrape at a time. Times
-// are since some start.
+// Scraper scrapes one replica, one request at a time. Only the goroutine of
+// Poller.Run uses it, except for Status and the fields that say otherwise. Times are
+// since the start of Run.
 type Scraper struct {
-	pool    *decider.Pool
-	replica string
-	address string
-	paths   []string // to try in turn until one shows something
-	told    bool     // the engine's kind, or its path, is configured
-	fetch   fetcher
-	report  *report
-	listed  func(names []string) // told of the adapters among the models
+	pool       *decider.Pool
+	replica    string
+	address    string
+	paths      []string // tried in turn until one serves known metrics
+	configured bool     // the engine's kind or path is configured
+	fetcher    fetcher
+	report     *report
+	onAdapters func(names []string) // called with the adapters among the models
 
-	asking  question      // what has not been answered yet
-	asked   time.Duration // when that was sent
-	without time.Duration // when an answer was last looked for in vain
-	early   time.Duration // when to ask next for metrics, if a request waits
-	due     time.Duration // and if none does
-	models  time.Duration // when to ask next for the models
+	pending    request       // the request without an answer yet
+	sentAt     time.Duration // when it was sent
+	lastPoll   time.Duration // when there was last no answer yet
+	dueWaiting time.Duration // when to scrape next if a request waits for its first token
+	due        time.Duration // when to scrape next if none does
+	dueModels  time.Duration // when to request the models next
 
-	path     int // of paths
-	failures int // in a row
-	strange  int // pages in a row that showed nothing
-	took     time.Duration
-	last     Reading // the last one, for what the counters have grown by
-	seen     bool    // there is a last one
-	finished finishRate
+	path       int // index in paths
+	failures   int // scrapes in a row
+	unknown    int // pages in a row without known metrics
+	smoothed   time.Duration
+	last       Reading // the last one: counters are compared with it
+	seen       bool    // last is set
+	finishRate rate
 
-	gone atomic.Bool // the replica is followed no more
-	mu   sync.Mutex  // guards what follows
-	view Status
+	removed atomic.Bool // set by Remove
+	mu      sync.Mutex  // guards status
+	status  Status
 }
 
-// question is what an engine is asked for.
-type question uint8
+// request is what an engine is asked for.
+type request uint8
 
 const (
-	nothing question = iota
-	forMetrics
-	forModels
+	noRequest request = iota
+	metricsRequest
+	modelsRequest
 )
 
 func newScraper(pool *decider.Pool, replica, address string, o Options, f fetcher, r *report) *Scraper {
 	paths := o.paths()
 	return &Scraper{
-		pool: pool, replica: replica, address: address, paths: paths, told: o.told(), fetch: f, report: r,
-		due:  time.Duration(rand.Int64N(int64(shortestPause))).Round(grid),
-		view: Status{Pool: pool.Name(), Replica: replica, Address: address, Path: paths[0], Age: -1, HitRate: -1},
+		pool: pool, replica: replica, address: address, paths: paths, configured: o.configured(), fetcher: f, report: r,
+		due:    time.Duration(rand.Int64N(int64(minPause))).Round(tick),
+		status: Status{Pool: pool.Name(), Replica: replica, Address: address, Path: paths[0], Age: -1, HitRate: -1},
 	}
 }
 
-// ask sends for what is due, unless there is something under way. It reports
-// whether it has sent.
-func (s *Scraper) ask(now time.Duration) (sent bool) {
-	if s.asking != nothing {
+// sendDue sends the request that is due, unless one is pending. It reports whether
+// it has sent one.
+func (s *Scraper) sendDue(now time.Duration) (sent bool) {
+	if s.pending != noRequest {
 		return false
 	}
 	var err error
 	switch {
-	case now >= s.due || now >= s.early && s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
-		s.asking = forMetrics
-		err = s.fetch.ask(s.paths[s.path])
-	case now >= s.models && s.failures == 0 && (s.last.Kind == VLLM || s.last.Kind == SGLang):
-		s.asking, s.models = forModels, now+modelsEvery
-		err = s.fetch.ask("/v1/models")
+	case now >= s.due || now >= s.dueWaiting && s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
+		s.pending = metricsRequest
+		err = s.fetcher.send(s.paths[s.path])
+	case now >= s.dueModels && s.failures == 0 && (s.last.Kind == VLLM || s.last.Kind == SGLang):
+		s.pending, s.dueModels = modelsRequest, now+modelsEvery
+		err = s.fetcher.send("/v1/models")
 	default:
 		return false
 	}
-	s.asked, s.without = now, now
+	s.sentAt, s.lastPoll = now, now
 	if err != nil {
-		s.answered(nil, err, now)
+		s.handle(nil, err, now)
 	}
-	return s.asking != nothing
+	return s.pending != noRequest
 }
 
-// look takes the answer in, if it has come. It reports whether it has not. now
-// may be later than it was meant to look.
-func (s *Scraper) look(meant, now time.Duration) (pending bool) {
-	if s.asking == nothing {
+// poll handles the answer if it has arrived. It reports whether the request is still
+// pending. meant is when the poll was scheduled, now the present time.
+func (s *Scraper) poll(meant, now time.Duration) (pending bool) {
+	if s.pending == noRequest {
 		return false
 	}
-	page, err := s.fetch.answer()
+	page, err := s.fetcher.poll()
 	if err == errPending {
-		if now-s.asked < timeout {
-			s.without = now
+		if now-s.sentAt < timeout {
+			s.lastPoll = now
 			return true
 		}
-		s.fetch.close()
+		s.fetcher.close()
 		err = errTimeout
 	}
-	s.answered(page, err, meant)
+	s.handle(page, err, meant)
 	return false
 }
 
-// next is when there is something to do again.
+// next returns when to call sendDue and poll again.
 func (s *Scraper) next(now time.Duration) time.Duration {
-	if s.asking != nothing {
-		return now + grid
+	if s.pending != noRequest {
+		return now + tick
 	}
 	return s.due
 }
 
-// answered takes in what an engine has said, or err. at is when that was to be
-// looked for: that we are late is no reason to ask the engine less often.
-func (s *Scraper) answered(page []byte, err error, at time.Duration) {
-	asking := s.asking
-	s.asking = nothing
-	if asking == forModels {
+// handle handles an answer or an error. at is when the poll was scheduled: when it
+// ran late, the engine does not count as slower for it.
+func (s *Scraper) handle(page []byte, err error, at time.Duration) {
+	answered := s.pending
+	s.pending = noRequest
+	if answered == modelsRequest {
 		if err == nil {
-			s.list(page)
+			s.readModels(page)
 		}
 		return
 	}
-	// It came at some time since it was last looked for.
-	came := (s.without + max(s.without, at)) / 2
-	took := came - s.asked
+	// It arrived between the last poll and this one.
+	came := (s.lastPoll + max(s.lastPoll, at)) / 2
+	took := came - s.sentAt
 	var r Reading
 	if err == nil {
 		if r.Read(page); r.Kind == Unknown {
-			err = errStranger
+			err = errUnknown
 		}
 	}
 	var early, late time.Duration
 	if err == nil {
-		early, late = s.scraped(&r, took, came)
+		early, late = s.succeed(&r, took, came)
 	} else {
-		late = s.failed(err, took)
+		late = s.fail(err, took)
 		early = late
 	}
-	vary := 1 - jitter + 2*jitter*rand.Float64()
-	s.early, s.due = after(came, early, vary), after(came, late, vary)
+	vary := 1 - pauseJitter + 2*pauseJitter*rand.Float64()
+	s.dueWaiting, s.due = roundToTick(came, early, vary), roundToTick(came, late, vary)
 }
 
-// after is the time of the round that is vary pauses after at.
-func after(at, pause time.Duration, vary float64) time.Duration {
-	to := grid
+// roundToTick returns at plus vary times pause, rounded to a tick.
+func roundToTick(at, pause time.Duration, vary float64) time.Duration {
+	to := tick
 	if pause >= idlePause {
-		to = coarse * grid // there is a round in each shortest pause anyway
+		to = ticksPerPause * tick // there is a round in each minPause anyway
 	}
 	return (at + time.Duration(vary*float64(pause))).Round(to)
 }
 
-// scraped takes a reading in. It returns how long to rest if a request waits for
-// its first token, and if none does.
-func (s *Scraper) scraped(r *Reading, took, now time.Duration) (early, late time.Duration) {
-	s.report.answered(s, r, took)
-	s.failures, s.strange = 0, 0
+// succeed handles a reading. It returns the pause if a request waits for its first
+// token, and the pause if none does.
+func (s *Scraper) succeed(r *Reading, took, now time.Duration) (early, late time.Duration) {
+	s.report.succeeded(s, r, took)
+	s.failures, s.unknown = 0, 0
 	idle := s.seen && r.Running == 0 && r.FirstTokens == s.last.FirstTokens && r.Finished == s.last.Finished
-	restarted := s.tell(r, now)
-	// A slow answer counts at once, a quick one after slow ones by and by.
-	s.took = max(took, (3*s.took+took)/4)
+	restarted := s.reportToPool(r, now)
+	// A slow scrape counts at once; quick ones after it lower the figure gradually.
+	s.smoothed = max(took, (3*s.smoothed+took)/4)
 	switch {
 	case r.Waiting > 0 || s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
-		late = shortestPause
+		late = minPause
 	case idle:
 		late = idlePause
 	default:
 		late = calmPause
 	}
-	least := restFactor * s.took
-	early, late = min(longestPause, max(shortestPause, least)), min(longestPause, max(late, least))
-	s.note(r, took, late, restarted)
+	least := restFactor * s.smoothed
+	early, late = min(maxPause, max(minPause, least)), min(maxPause, max(late, least))
+	s.updateStatus(r, took, late, restarted)
 	return early, late
 }
 
-// modelsEvery is how often an engine is asked for its models. Those with a
-// parent are adapters. One that wants a key for that is left alone.
-const modelsEvery = 30 * time.Second
-
-// list reads a list of models.
-func (s *Scraper) list(page []byte) {
-	var answer struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Parent *string `json:"parent"`
-		} `json:"data"`
-	}
-	if sonic.Unmarshal(page, &answer) != nil {
-		return
-	}
-	names := []string{}
-	for _, m := range answer.Data {
-		if m.Parent != nil && m.ID != "" && len(m.ID) <= maxAdapterName {
-			names = append(names, strings.Clone(m.ID))
-		}
-	}
-	s.listed(names)
-}
-
-// maxAdapterName bounds the names of adapters, in bytes.
-const maxAdapterName = 256
-
-// tell tells the pool what is new.
-func (s *Scraper) tell(r *Reading, now time.Duration) (restarted bool) {
-	last := &s.last
-	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
-	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
-	if restarted {
-		s.pool.Engine(s.replica).Restarted()
-	}
-	if r.Loaded {
-		s.pool.Engine(s.replica).Signals(decider.Signals{
-			Waiting: r.Waiting, Running: r.Running, KVUsage: r.KVUsage, CacheTokens: r.CacheTokens,
-			Throughput: s.finished.rate(r.Finished, now),
-		})
-	}
-	// The first answer only says where the counters stand.
-	if s.seen && !restarted {
-		if r.FirstTokens >= 0 && last.FirstTokens >= 0 {
-			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens - last.FirstTokens))
-		}
-		if r.PromptTokens >= 0 && last.PromptTokens >= 0 {
-			s.pool.Engine(s.replica).Prompts(grown(last.PromptTokens, r.PromptTokens), grown(last.QueryTokens, r.QueryTokens), grown(last.HitTokens, r.HitTokens))
-		}
-	}
-	if restarted || !s.seen {
-		s.finished = finishRate{}
-	}
-	if !s.seen && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
-		s.pool.Engine(s.replica).AdaptersLoaded(adapterNames(string(r.Adapters)), r.MaxLoRA)
-	}
-	adapters := last.Adapters[:0]
-	s.last, s.seen = *r, true
-	s.last.Adapters = append(adapters, r.Adapters...) // the page does not last
-	return restarted
-}
-
-// adapterNames takes the names in a metric apart.
-func adapterNames(list string) (names []string) {
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name != "" && len(name) <= maxAdapterName {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func grown(before, after int64) int {
-	if before < 0 || after < before {
-		return 0
-	}
-	return int(after - before)
-}
-
-// failed notes a scrape that told nothing.
-func (s *Scraper) failed(err error, took time.Duration) (pause time.Duration) {
+// fail handles a scrape that failed. It returns the pause.
+func (s *Scraper) fail(err error, took time.Duration) (pause time.Duration) {
 	s.report.failed(s, err)
 	s.failures++
 	pause = lastBackOff
 	if s.failures < 6 {
 		pause = firstBackOff << (s.failures - 1)
 	}
-	if errors.Is(err, errStranger) && !s.told {
-		// Perhaps another path shows more; there is no hurry once all were tried.
-		s.strange++
+	if errors.Is(err, errUnknown) && !s.configured {
+		// Try another path next; once all were tried there is no hurry.
+		s.unknown++
 		s.path = (s.path + 1) % len(s.paths)
-		if s.strange >= len(s.paths) && !s.seen {
-			pause = strangerBackOff
+		if s.unknown >= len(s.paths) && !s.seen {
+			pause = unknownBackOff
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.view.Error, s.view.Took, s.view.Pause = err.Error(), took.Seconds(), pause.Seconds()
-	s.view.Failures++
+	s.status.Error, s.status.Took, s.status.Pause = err.Error(), took.Seconds(), pause.Seconds()
+	s.status.Failures++
 	return pause
 }
 
-// finishRate is how many requests an engine finishes in a second.
-type finishRate struct {
-	at    time.Duration
-	count int64
-	last  float64
-	begun bool
-}
-
-// rate returns the rate of the last whole second or more.
-func (f *finishRate) rate(count int64, now time.Duration) float64 {
-	switch elapsed := now - f.at; {
-	case count < 0:
-		return 0
-	case !f.begun:
-		f.at, f.count, f.begun = now, count, true
-	case elapsed >= time.Second:
-		f.last = float64(max(0, count-f.count)) / elapsed.Seconds()
-		f.at, f.count = now, count
-	}
-	return f.last
-}
-
-// statusError is an answer other than 200.
+// statusError is an answer with a status other than 200.
 type statusError int
 
-func (e statusError) Error() string { return fmt.Sprintf("answers with status %d", int(e)) }
+func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }

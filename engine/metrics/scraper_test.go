@@ -36,12 +36,12 @@ func (e *fakeEngine) times() int {
 	return len(e.asked)
 }
 
-func (e *fakeEngine) ask(path string) error {
+func (e *fakeEngine) send(path string) error {
 	if e.busy {
 		e.t.Error("two scrapes at once")
 	}
 	if path == "/v1/models" {
-		return errStranger
+		return errUnknown
 	}
 	e.busy = true
 	e.mu.Lock()
@@ -51,7 +51,7 @@ func (e *fakeEngine) ask(path string) error {
 	return nil
 }
 
-func (e *fakeEngine) answer() ([]byte, error) {
+func (e *fakeEngine) poll() ([]byte, error) {
 	if time.Since(e.asked[len(e.asked)-1]) < e.takes {
 		return nil, errPending
 	}
@@ -66,7 +66,7 @@ func (e *fakeEngine) close() { e.busy = false }
 func once(s *Scraper) time.Duration {
 	start := time.Now()
 	s.due = 0
-	for s.ask(time.Since(start)); s.look(time.Since(start), time.Since(start)); {
+	for s.sendDue(time.Since(start)); s.poll(time.Since(start), time.Since(start)); {
 		time.Sleep(time.Millisecond)
 	}
 	return time.Duration(s.Status().Pause * float64(time.Second))
@@ -223,7 +223,7 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 				if x == hangs {
 					gap -= timeout
 				}
-				if want *= time.Second; gap < want*9/10-shortestPause || gap > want*11/10+shortestPause {
+				if want *= time.Second; gap < want*9/10-minPause || gap > want*11/10+minPause {
 					t.Errorf("left alone for %v after %d failures, want %v", gap, i+1, want)
 				}
 			}
@@ -282,7 +282,7 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 		second := &fakeEngine{t: t, takes: time.Millisecond}
 		second.page = func() (string, error) {
 			if second.paths[len(second.paths)-1] == "/metrics" {
-				return "", errStranger
+				return "", errUnknown
 			}
 			return "trtllm_num_requests_running 1\ntrtllm_num_requests_waiting 1\n", nil
 		}

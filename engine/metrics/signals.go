@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	"github.com/bytedance/sonic"
+
+	"pointsman/decider"
+)
+
+// modelsEvery is how often the list of models is requested. Models with a parent are
+// adapters. An error, such as a missing API key, is ignored.
+const modelsEvery = 30 * time.Second
+
+// readModels reports the adapters in a list of models.
+func (s *Scraper) readModels(page []byte) {
+	var answer struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Parent *string `json:"parent"`
+		} `json:"data"`
+	}
+	if sonic.Unmarshal(page, &answer) != nil {
+		return
+	}
+	names := []string{}
+	for _, m := range answer.Data {
+		if m.Parent != nil && m.ID != "" && len(m.ID) <= maxAdapterName {
+			names = append(names, strings.Clone(m.ID))
+		}
+	}
+	s.onAdapters(names)
+}
+
+// maxAdapterName bounds the names of adapters, in bytes.
+const maxAdapterName = 256
+
+// reportToPool reports a reading to the pool. It returns whether the engine has
+// restarted since the last one.
+func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
+	last := &s.last
+	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
+	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
+	if restarted {
+		s.pool.Engine(s.replica).Restarted()
+	}
+	if r.Loaded {
+		s.pool.Engine(s.replica).Signals(decider.Signals{
+			Waiting: r.Waiting, Running: r.Running, KVUsage: r.KVUsage, CacheTokens: r.CacheTokens,
+			Throughput: s.finishRate.rate(r.Finished, now),
+		})
+	}
+	// The first reading only shows where the counters stand.
+	if s.seen && !restarted {
+		if r.FirstTokens >= 0 && last.FirstTokens >= 0 {
+			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens - last.FirstTokens))
+		}
+		if r.PromptTokens >= 0 && last.PromptTokens >= 0 {
+			s.pool.Engine(s.replica).Prompts(increase(last.PromptTokens, r.PromptTokens), increase(last.QueryTokens, r.QueryTokens), increase(last.HitTokens, r.HitTokens))
+		}
+	}
+	if restarted || !s.seen {
+		s.finishRate = rate{}
+	}
+	if !s.seen && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
+		s.pool.Engine(s.replica).AdaptersLoaded(adapterNames(string(r.Adapters)), r.MaxLoRA)
+	}
+	adapters := last.Adapters[:0]
+	s.last, s.seen = *r, true
+	s.last.Adapters = append(adapters, r.Adapters...) // r.Adapters is part of the page
+	return restarted
+}
+
+// adapterNames splits the names in a metric.
+func adapterNames(list string) (names []string) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" && len(name) <= maxAdapterName {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// increase returns by how much a counter has grown, 0 if it is not known.
+func increase(before, after int64) int {
+	if before < 0 || after < before {
+		return 0
+	}
+	return int(after - before)
+}
+
+// rate is how many requests an engine finishes per second.
+type rate struct {
+	at      time.Duration
+	count   int64
+	last    float64
+	started bool
+}
+
+// rate takes in a count and returns the rate over the last second or longer.
+func (f *rate) rate(count int64, now time.Duration) float64 {
+	switch elapsed := now - f.at; {
+	case count < 0:
+		return 0
+	case !f.started:
+		f.at, f.count, f.started = now, count, true
+	case elapsed >= time.Second:
+		f.last = float64(max(0, count-f.count)) / elapsed.Seconds()
+		f.at, f.count = now, count
+	}
+	return f.last
+}
