@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"pointsman/decider"
+	"pointsman/intake"
 )
 
 // maxExplain bounds the body that is to be explained, in bytes.
@@ -28,14 +29,11 @@ const MaxConns = 256
 
 // Server is the admin endpoint. It is safe for concurrent use.
 type Server struct {
-	decider  *decider.Decider
+	intake   *intake.Intake
+	decider  *decider.Decider // of intake
 	set      *metrics.Set
 	version  string
 	draining atomic.Bool
-
-	// Prepare, unless nil, is called with a request that is to be explained, as
-	// with one that is to be decided. It is set before Serve.
-	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
 
 	// Signals, unless nil, tells what is known of the engines, for /signals. It
 	// is set before Serve.
@@ -44,9 +42,9 @@ type Server struct {
 	http *fasthttp.Server
 }
 
-// New returns a Server that tells of d and the metrics of set.
-func New(d *decider.Decider, set *metrics.Set, version string) *Server {
-	s := &Server{decider: d, set: set, version: version}
+// New returns a Server that reports on in, its decider and the metrics of set.
+func New(in *intake.Intake, set *metrics.Set, version string) *Server {
+	s := &Server{intake: in, decider: in.Decider(), set: set, version: version}
 	s.http = &fasthttp.Server{
 		Name:               "pointsman",
 		Handler:            s.handle,
@@ -98,7 +96,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType("text/plain; version=0.0.4")
 		var b bytes.Buffer
 		s.set.WritePrometheus(&b)
-		writeDecider(&b, s.decider)
+		writeDecider(&b, s.intake)
 		metrics.WriteProcessMetrics(&b)
 		ctx.SetBody(b.Bytes())
 	case "/healthz":
@@ -174,26 +172,26 @@ func (s *Server) autoscale(ctx *fasthttp.RequestCtx) {
 // explain answers why a request would go where. The request is the HTTP
 // request itself: its headers are those that count, its query names the path.
 func (s *Server) explain(ctx *fasthttp.RequestCtx) {
-	var r decider.Request
-	var refused decider.Decision
+	var r intake.Request
 	headers, err := clientHeaders(ctx)
 	if err != nil {
 		ctx.Error(err.Error()+"\n", fasthttp.StatusBadRequest)
 		return
 	}
 	body := ctx.PostBody()
-	in := decider.Input{
+	in := intake.Input{
 		Path:    ctx.QueryArgs().Peek("path"),
 		Pool:    ctx.QueryArgs().Peek("pool"),
 		Headers: headers,
 		Body:    body, BodySize: len(body),
 	}
-	if !s.decider.Read(&r, in, &refused) || s.Prepare != nil && !s.Prepare(&r, body, &refused) {
+	if !s.intake.Read(&r, in) || !s.intake.Prepare(&r) {
+		refused := &r.Decision
 		ctx.SetStatusCode(refused.Status)
 		writeJSON(ctx, map[string]any{"status": refused.Status, "why": refused.Why, "reason": refused.Reason})
 		return
 	}
-	writeJSON(ctx, r.Pool.Explain(&r))
+	writeJSON(ctx, r.Pool.Explain(&r.Request))
 }
 
 // clientHeaders are the headers of the request to be explained: those of this

@@ -9,15 +9,16 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/queue"
+	"pointsman/intake"
 )
 
 // writeDecider writes what the decider counts. Its labels are the names of
 // pools, replicas and policies alone, which the configuration bounds.
-func writeDecider(w io.Writer, d *decider.Decider) {
-	s := d.Stats()
+func writeDecider(w io.Writer, in *intake.Intake) {
+	s := in.Stats()
 	metrics.WriteCounterUint64(w, "pointsman_model_unknown_total", s.ModelUnknown)
 	metrics.WriteCounterUint64(w, "pointsman_model_unseen_total", s.ModelUnseen)
-	for _, p := range d.Pools() {
+	for _, p := range in.Decider().Pools() {
 		writePool(w, p.Status())
 		writeAutoscale(w, p.Autoscale())
 	}

@@ -21,6 +21,7 @@ import (
 	"pointsman/engine"
 	"pointsman/engine/tokenize"
 	"pointsman/haproxy"
+	"pointsman/intake"
 	"pointsman/listen"
 	"pointsman/resolve"
 	"pointsman/spoa"
@@ -39,10 +40,11 @@ type Options struct {
 type Agent struct {
 	Options
 	conf   *resolve.Config
-	wanted decider.Config // what conf says, without the replicas that were found
-	epoch  time.Time      // when the decider's clock was 0
+	wanted intake.Config // what conf says, without the replicas that were found
+	epoch  time.Time     // when the decider's clock was 0
 
 	decider *decider.Decider
+	intake  *intake.Intake
 	engines *engine.Watch
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
@@ -65,16 +67,16 @@ func New(o Options) (*Agent, error) {
 	set := metrics.NewSet()
 	epoch := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
-	asked := haproxy.NewAgent(d, set)
-	tokenizer := tokenize.New(set)
-	asked.Prepare = tokenizer.Prepare
+	in := intake.New(d)
+	in.Tokenizer = tokenize.New(set)
 	a := &Agent{
-		Options: o, conf: conf, epoch: epoch, wanted: conf.Decider(epoch),
+		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
 		decider:  d,
+		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
-		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: asked.Handle, Log: o.Log},
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, set).Handle, Log: o.Log},
 		feed:     haproxy.NewFeed(d, set, o.Log),
-		admin:    admin.New(d, set, o.Version),
+		admin:    admin.New(in, set, o.Version),
 		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
 		watchers: watchers{},
 		sources:  newSources(),
@@ -82,9 +84,7 @@ func New(o Options) (*Agent, error) {
 	}
 	if conf.File.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
-		a.nginx.agent.Prepare = tokenizer.Prepare
 	}
-	a.admin.Prepare = tokenizer.Prepare
 	a.admin.Signals = func() any { return a.engines.Status() }
 	exportSPOE(set, a.spoe)
 	a.apply()

@@ -23,7 +23,7 @@ func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
 	_, address := split(a.conf.File.Listen.Nginx)
 	n := &nginxSide{
 		servers: s,
-		agent:   nginx.NewAgent(a.decider, s, nginxOptions(a.conf), set, a.Log),
+		agent:   nginx.NewAgent(a.intake, s, nginxOptions(a.conf), set, a.Log),
 		feed:    nginx.NewFeed(a.decider, s, address, set, a.Log),
 	}
 	n.feed.Other = a.feed.Witnessed // HAProxy's datagrams come to the same port

@@ -19,7 +19,7 @@ func (a *Agent) reload() {
 		a.Log.Error("reload refused, the old configuration stays", "error", err)
 		return
 	}
-	a.conf, a.wanted = next, next.Decider(a.epoch)
+	a.conf, a.wanted = next, next.Intake(a.epoch)
 	a.sources.retain(next)
 	a.apply()
 	a.watch()
@@ -52,7 +52,7 @@ func (a *Agent) apply() {
 // applyReplicas brings the configuration, with the replicas that were found, to
 // the decider and to what follows it.
 func (a *Agent) applyReplicas() {
-	a.decider.Apply(a.sources.complete(a.conf, a.wanted))
+	a.intake.Apply(a.sources.complete(a.conf, a.wanted))
 	if a.nginx != nil {
 		a.nginx.servers.Refresh()
 	}

@@ -9,6 +9,7 @@ import (
 	"pointsman/decider"
 	"pointsman/discover"
 	"pointsman/haproxy"
+	"pointsman/intake"
 	"pointsman/resolve"
 )
 
@@ -57,14 +58,14 @@ func (s *sources) retain(conf *resolve.Config) {
 	}
 }
 
-// complete returns dc, which follows from conf, with the replicas that were
+// complete returns c, which follows from conf, with the replicas that were
 // found. Pools whose source has not answered yet are marked as such.
-func (s *sources) complete(conf *resolve.Config, dc decider.Config) decider.Config {
+func (s *sources) complete(conf *resolve.Config, c intake.Config) intake.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dc.Pools = slices.Clone(dc.Pools)
-	for i := range dc.Pools {
-		p, source := &dc.Pools[i], conf.Pools[i].Source()
+	c.Pools = slices.Clone(c.Pools)
+	for i := range c.Pools {
+		p, source := &c.Pools[i], conf.Pools[i].Source()
 		f, ok := s.known[p.Name]
 		if !ok || f.source != source {
 			p.Unfound = source != (discover.Source{})
@@ -76,7 +77,7 @@ func (s *sources) complete(conf *resolve.Config, dc decider.Config) decider.Conf
 			})
 		}
 	}
-	return dc
+	return c
 }
 
 // members are the servers that HAProxy's backend of a pool shall have, for pools

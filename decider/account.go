@@ -87,8 +87,8 @@ func (a *account) start(v *reservation, ttft, now time.Duration) {
 	r.adapters.started(v.request.LoRA)
 	a.caches.pin(v)
 	r.promptWindow.begun++
-	r.promptWindow.text += v.request.text
-	r.promptWindow.exact += v.request.exact
+	r.promptWindow.text += v.request.TextBytes
+	r.promptWindow.exact += v.request.ExactTokens
 }
 
 // renew gives v a new lease: it was reported.

@@ -35,15 +35,12 @@ type Admission struct {
 	// FeedbackDelay is how late the feed reports first tokens, until
 	// Pool.Delayed has measured it.
 	FeedbackDelay time.Duration
-
-	Classes Classes
 }
 
 // settings is an Admission with its defaults applied. It is immutable.
 type settings struct {
 	Admission
 	*queue.Settings
-	*classifier
 }
 
 func newSettings(a Admission) *settings {
@@ -51,7 +48,7 @@ func newSettings(a Admission) *settings {
 	for _, name := range slices.Sorted(maps.Keys(a.TenantWeights)) {
 		c.Shares = append(c.Shares, queue.Share{Name: name, Tenant: session.Key([]byte(name)), Weight: a.TenantWeights[name]})
 	}
-	return &settings{a, queue.NewSettings(c), newClassifier(a.Classes)}
+	return &settings{a, queue.NewSettings(c)}
 }
 
 // admission is the part of a pool that decides when its requests go to its

@@ -456,7 +456,7 @@ func TestAdmissionSpills(t *testing.T) {
 	if c := submit(one); c.held || c.d.Pool != "other" || c.d.Server != "r0" {
 		t.Errorf("%+v", c.d)
 	}
-	if c := submit(one, func(r *Request) { r.fixed = true }); c.d.Status != 429 {
+	if c := submit(one, func(r *Request) { r.Fixed = true }); c.d.Status != 429 {
 		t.Errorf("the proxy has chosen the pool, yet %+v", c.d)
 	}
 }

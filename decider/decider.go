@@ -9,116 +9,99 @@ package decider
 
 import (
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"pointsman/session"
 )
 
 // Clock returns the time since an epoch of its owner's choice. It never goes
 // back.
 type Clock func() time.Duration
 
-// Decider decides for all pools. Its table of pools and models is immutable and
-// replaced as a whole by Apply; what changes with each request lives in the
-// pools, each behind its own lock.
+// Decider decides for all pools. Its list of pools is immutable and replaced
+// as a whole by Apply; what changes with each request lives in the pools, each
+// behind its own lock.
 type Decider struct {
+	// AdaptersChanged, unless nil, is called after the adapters that engines
+	// list have changed. It is set before the first call of Adapters.
+	AdaptersChanged func()
+
 	clock Clock
 	seed  func() uint64
-	table atomic.Pointer[table]
-
-	listing sync.Mutex // one relist at a time
-	listed  atomic.Pointer[listed]
-
-	stats stats
+	pools atomic.Pointer[[]*Pool]
 }
 
-// Config says which pools there are and which models they serve.
+// Config says which pools there are.
 type Config struct {
-	Pools       []PoolConfig
-	Routes      map[string][]Split // model → weighted pools; wins over PoolConfig.Models
-	DefaultPool string             // takes unknown and unseen models; "" = none
-	Session     session.Headers
-	ModelHeader session.Headers // names the model of a body too long to show it
-	ScanLimit   int             // bytes of a body that are looked at; 0 = prompt.DefaultLimit
-}
-
-// Split is one branch of a weighted route.
-type Split struct {
-	Pool   string
-	Weight int
+	Pools []PoolConfig
 }
 
 // New returns a Decider without pools. seed returns the seeds of the pools'
 // random sources and must be safe for concurrent use.
 func New(clock Clock, seed func() uint64) *Decider {
 	d := &Decider{clock: clock, seed: seed}
-	d.table.Store(&table{})
-	d.listed.Store(&listed{})
+	d.pools.Store(new([]*Pool))
 	return d
 }
 
+// Now is the time by the decider's clock.
+func (d *Decider) Now() time.Duration { return d.clock() }
+
 // Apply makes c the configuration. A pool or replica that keeps its name
-// keeps its reservations, counters and learned state. Calls to Apply must not
-// overlap.
-func (d *Decider) Apply(c Config) {
-	old := d.table.Load()
-	t := &table{
-		models:      map[string]*route{},
-		session:     c.Session,
-		modelHeader: c.ModelHeader,
-		scanLimit:   c.ScanLimit,
-	}
+// keeps its reservations, counters and learned state. Calls to Apply and
+// Replace must not overlap.
+func (d *Decider) Apply(c Config) { d.Replace(c)() }
+
+// Replace is Apply for a caller with its own routes to the pools. The pools
+// that c lacks stay open until the caller, whose routes lead to them no more,
+// calls retire.
+func (d *Decider) Replace(c Config) (retire func()) {
+	old := d.Pools()
+	pools := make([]*Pool, 0, len(c.Pools))
 	byName := map[string]*Pool{}
 	for _, pc := range c.Pools {
-		p := old.pool(pc.Name)
+		p := d.Pool(pc.Name)
 		if p == nil {
 			p = newPool(pc.Name, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
 		}
 		p.configure(pc)
 		byName[pc.Name] = p
-		t.pools = append(t.pools, p)
-		for _, m := range pc.Models {
-			t.models[m] = &route{name: m, splits: []branch{{p, 1}}, total: 1}
-		}
-		for _, m := range pc.LoRA {
-			t.models[m] = &route{name: m, lora: m, splits: []branch{{p, 1}}, total: 1}
-		}
+		pools = append(pools, p)
 	}
-	for model, splits := range c.Routes {
-		r := &route{name: model}
-		for _, s := range splits {
-			if p := byName[s.Pool]; p != nil && s.Weight > 0 {
-				r.splits = append(r.splits, branch{p, uint64(s.Weight)})
-				r.total += uint64(s.Weight)
-			}
-		}
-		if r.total > 0 {
-			t.models[model] = r
-		}
-	}
-	for _, p := range t.pools {
+	for _, p := range pools {
 		p.setSpills(byName)
 	}
-	t.fallback = byName[c.DefaultPool]
-	d.table.Store(t)
-	for _, p := range old.pools {
-		if byName[p.name] != p {
-			p.close()
+	d.pools.Store(&pools)
+	return func() {
+		for _, p := range old {
+			if byName[p.name] != p {
+				p.close()
+			}
 		}
 	}
-	d.relist()
 }
 
 // Pools returns the pools in the order of the configuration.
-func (d *Decider) Pools() []*Pool { return d.table.Load().pools }
+func (d *Decider) Pools() []*Pool { return *d.pools.Load() }
 
 // Pool returns the pool of that name, or nil.
-func (d *Decider) Pool(name string) *Pool { return d.table.Load().pool(name) }
+func (d *Decider) Pool(name string) *Pool {
+	for _, p := range d.Pools() {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
 
 // PoolNamed is Pool for a name on the wire; it does not allocate.
-func (d *Decider) PoolNamed(name []byte) *Pool { return d.table.Load().poolNamed(name) }
+func (d *Decider) PoolNamed(name []byte) *Pool {
+	for _, p := range d.Pools() {
+		if p.name == string(name) {
+			return p
+		}
+	}
+	return nil
+}
 
 // Finished reports the end of a request whose pool the proxy does not know: it
 // ended before it reached one.

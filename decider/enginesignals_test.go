@@ -2,13 +2,10 @@ package decider
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"pointsman/prompt"
 )
 
 func TestASignalWeighsLessAsItAges(t *testing.T) {
@@ -231,21 +228,17 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 	d := New(clock.tell, seeds())
 	d.Apply(Config{Pools: []PoolConfig{{Name: "llama", Models: []string{"m"}, Policy: LeastWork{}, Replicas: replicas(1)}}})
 	p := d.Pools()[0]
-	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 600) + `"}]}`)
+	const text = 3004
 	var r Request
 	var out Decision
-	send := func() int {
-		if !d.Read(&r, Input{Path: []byte("/v1/chat/completions"), Body: body, BodySize: len(body)}, &out) {
-			t.Fatal("not read")
-		}
-		r.ID = newID()
+	send := func() {
+		r = Request{ID: newID(), Pool: p, TextBytes: text, Input: int(text / p.BytesPerToken()), Output: -1}
 		p.Decide(&r, &out)
 		clock.now += 10 * time.Millisecond
 		p.Engine("r0").FirstTokens(1)
 		p.Finished(Outcome{ID: r.ID, Server: []byte(out.Server)})
-		return r.text
 	}
-	text := send()
+	send()
 	if r.Input != text/4 || p.view.BlockTokens != 256 {
 		t.Fatalf("%d tokens to begin with, %d in a block", r.Input, p.view.BlockTokens)
 	}
@@ -277,7 +270,7 @@ func TestLearnsHowLongTokensAre(t *testing.T) {
 func TestLearnsFromTextAlone(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	for range 500 {
-		_, _ = decide(p, func(r *Request) { r.Endpoint, r.text, r.exact = prompt.Completions, 10, 1000 })
+		_, _ = decide(p, func(r *Request) { r.TextBytes, r.ExactTokens = 10, 1000 })
 		clock.now += time.Millisecond
 		p.Engine("r0").FirstTokens(1)
 		p.Engine("r0").Prompts(1500, 0, 0)

@@ -2,21 +2,16 @@ package decider
 
 import "slices"
 
-// Adapters that engines list may be asked for as models like those that the
-// configuration names, and go to replicas that list them.
-
 // maxListed bounds the adapters of one replica that are remembered.
 const maxListed = 4096
 
-// listed are the adapters that engines list and the configuration does not
-// name, and the pools that have them.
-type listed map[string]*route
-
-// Adapters tells which LoRA adapters the replica of that name in p lists among
-// its models, loaded or not. A name that is not in the pool is ignored.
+// Adapters reports which LoRA adapters the engine of that replica of p lists
+// among its models, loaded or not. They may be asked for as models, and such
+// requests go to replicas that list them. A name that is not in the pool is
+// ignored.
 func (d *Decider) Adapters(p *Pool, replica string, names []string) {
-	if p.setListed(replica, names) {
-		d.relist()
+	if p.setListed(replica, names) && d.AdaptersChanged != nil {
+		d.AdaptersChanged()
 	}
 }
 
@@ -41,25 +36,15 @@ func (p *Pool) setListed(replica string, names []string) bool {
 	return true
 }
 
-// relist makes the table of listed adapters anew. Where two pools list one, the
-// first of the configuration has it.
-func (d *Decider) relist() {
-	d.listing.Lock()
-	defer d.listing.Unlock()
-	t := d.table.Load()
-	all := listed{}
-	for _, p := range t.pools {
-		p.mu.Lock()
-		for _, r := range p.replicas {
-			for _, name := range r.lists {
-				if t.models[name] == nil && all[name] == nil {
-					all[name] = &route{name: name, lora: name, splits: []branch{{p, 1}}, total: 1}
-				}
-			}
-		}
-		p.mu.Unlock()
+// ListedAdapters are the adapters that the engines of the pool list, replica by
+// replica. A name may occur more than once.
+func (p *Pool) ListedAdapters() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.replicas {
+		names = append(names, r.lists...)
 	}
-	d.listed.Store(&all)
+	return names
 }
 
 // serves reports whether r may be sent requests for an adapter: not if it does

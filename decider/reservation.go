@@ -112,5 +112,5 @@ func (s *reservations) len() int { return len(s.byID) }
 func (r *Request) keep(from *Request) {
 	blocks := append(r.Blocks[:0], from.Blocks...)
 	*r = *from
-	r.Blocks, r.body = blocks, nil
+	r.Blocks, r.Prompt = blocks, nil
 }

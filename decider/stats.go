@@ -1,24 +1,5 @@
 package decider
 
-import "sync/atomic"
-
-// stats are the counters that belong to no pool.
-type stats struct {
-	modelUnknown atomic.Uint64
-	modelUnseen  atomic.Uint64
-}
-
-// Stats are counts since the start that belong to no pool.
-type Stats struct {
-	ModelUnknown uint64 // requests for a model that no pool serves
-	ModelUnseen  uint64 // bodies too long to show their model
-}
-
-// Stats returns the current counts.
-func (d *Decider) Stats() Stats {
-	return Stats{d.stats.modelUnknown.Load(), d.stats.modelUnseen.Load()}
-}
-
 // PoolStats are a pool's counts since the start.
 type PoolStats struct {
 	Decisions         uint64       // asked

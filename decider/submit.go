@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"pointsman/decider/queue"
-	"pointsman/prompt"
 )
 
 // Waiter is notified when the decision on a request that was held has been
@@ -54,8 +53,8 @@ func (r *Request) moveTo(p *Pool) {
 		r.Band = s.Index(name)
 	}
 	r.Blocks = r.Blocks[:0]
-	if p.usesPrefix.Load() && p.tokens.Load() == nil && r.body != nil {
-		r.Blocks = r.body.Blocks(r.Blocks, prompt.Seed(p.seed, []byte(r.LoRA), r.body.CacheSalt), BlockBytes)
+	if p.ComparesText() && r.Prompt != nil {
+		r.Blocks = r.Prompt.AppendBlocks(r.Blocks, p)
 	}
 }
 
@@ -136,7 +135,7 @@ func (a *admission) decideInProxy(r *Request, d *Decision, e queue.Entry, now ti
 // full refuses r, whose band is full, or names the pool that takes it.
 func (a *admission) full(r *Request, d *Decision, maySpill bool, now time.Duration) (bool, *Pool) {
 	p := a.pool
-	if maySpill && !r.fixed {
+	if maySpill && !r.Fixed {
 		if other := a.spillTo[r.Band]; other != nil && other != p {
 			a.count(r).Spilled++
 			p.stats.Decisions-- // the other pool counts it

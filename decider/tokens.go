@@ -53,32 +53,6 @@ func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
 // if any, and have a cache_salt, if any.
 func (p *Pool) PromptSeed(lora, salt []byte) uint64 { return prompt.Seed(p.seed, lora, salt) }
 
-// Tokenized tells the request's tokens: the keys of their full blocks, which
-// are copied, and their number, or 0 when that of a prefix alone is known.
-func (r *Request) Tokenized(blocks []uint64, tokens int) {
-	r.Blocks = append(r.Blocks[:0], blocks...)
-	if tokens > 0 {
-		r.Input = tokens
-		r.exact, r.text = tokens, 0
-	}
-}
-
-// Seed is what the blocks of the request's prompt begin with. It is valid until
-// the next Read.
-func (r *Request) Seed() uint64 {
-	var salt []byte
-	if r.body != nil {
-		salt = r.body.CacheSalt
-	}
-	return r.Pool.PromptSeed([]byte(r.LoRA), salt)
-}
-
-// Turns appends to dst a hash of the prompt up to the end of each message, the
-// last of which is that of the whole prompt, unless the body is cut. It is
-// empty where there is no prompt, and valid until the next Read.
-func (r *Request) Turns(dst []uint64) []uint64 {
-	if r.body == nil {
-		return dst
-	}
-	return r.body.Turns(dst, r.Seed())
-}
+// ComparesText reports whether the pool's policy compares prompts by their text,
+// so that its requests need Blocks.
+func (p *Pool) ComparesText() bool { return p.usesPrefix.Load() && p.tokens.Load() == nil }

@@ -10,18 +10,13 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
-	"pointsman/decider"
+	"pointsman/intake"
 	"pointsman/spoa"
 )
 
 // Agent answers HAProxy's questions. Handle is safe for concurrent use.
 type Agent struct {
-	// Prepare, unless nil, is called with each request between reading it and
-	// deciding, and with its body. When it reports false, d answers the
-	// request. It is set before Handle.
-	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
-
-	decider *decider.Decider
+	intake  *intake.Intake
 	latency *metrics.PrometheusHistogram
 	scratch sync.Pool
 }
@@ -30,10 +25,10 @@ type Agent struct {
 // that a decision takes.
 var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
 
-// NewAgent returns an Agent that decides by d and reports to set.
-func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
+// NewAgent returns an Agent that hands requests to in and reports to set.
+func NewAgent(in *intake.Intake, set *metrics.Set) *Agent {
 	a := &Agent{
-		decider: d,
+		intake:  in,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
 	}
 	a.scratch.New = func() any { return &scratch{agent: a} }
@@ -42,11 +37,10 @@ func NewAgent(d *decider.Decider, set *metrics.Set) *Agent {
 
 // scratch is what one decision needs, kept between requests.
 type scratch struct {
-	agent    *Agent
-	request  decider.Request
-	decision decider.Decision
-	later    spoa.Later
-	ready    atomic.Int32 // of later and decision, for a request that was held
+	agent   *Agent
+	request intake.Request
+	later   spoa.Later
+	ready   atomic.Int32 // of later and the decision, for a request that was held
 }
 
 // Bound implements decider.Waiter.
@@ -61,7 +55,7 @@ func (s *scratch) part() {
 
 // send answers a request that was held.
 func (s *scratch) send() {
-	s.later.Send(func(w *spoa.Reply) { answer(w, &s.request, &s.decision) })
+	s.later.Send(func(w *spoa.Reply) { answer(w, &s.request) })
 	s.later = spoa.Later{}
 	s.ready.Store(0)
 	s.agent.scratch.Put(s)
@@ -71,24 +65,21 @@ func (s *scratch) send() {
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
 	s := a.scratch.Get().(*scratch)
-	in := input(m)
-	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
-		if s.request.Pool.Submit(&s.request, &s.decision, s) {
-			// Held: the time until the answer is no cost of ours.
-			a.latency.Update(time.Since(start).Seconds())
-			s.later = m.Later()
-			s.part()
-			return
-		}
+	if a.intake.Handle(&s.request, input(m), s) {
+		// Held: the time until the answer is no cost of ours.
+		a.latency.Update(time.Since(start).Seconds())
+		s.later = m.Later()
+		s.part()
+		return
 	}
-	answer(w, &s.request, &s.decision)
+	answer(w, &s.request)
 	a.scratch.Put(s)
 	a.latency.Update(time.Since(start).Seconds())
 }
 
 // input takes the arguments of the message apart. The templates name them.
-func input(m *spoa.Message) decider.Input {
-	in := decider.Input{
+func input(m *spoa.Message) intake.Input {
+	in := intake.Input{
 		ID:      m.Bytes("rid"),
 		Pool:    m.Bytes("pool"),
 		Path:    m.Bytes("path"),
@@ -110,7 +101,8 @@ func input(m *spoa.Message) decider.Input {
 
 // answer sets the variables of the contract. Those that do not apply are not
 // set, so that the rules of the proxy can test for their presence.
-func answer(w *spoa.Reply, r *decider.Request, d *decider.Decision) {
+func answer(w *spoa.Reply, r *intake.Request) {
+	d := &r.Decision
 	set := func(name, v string) {
 		if v != "" {
 			w.SetString(name, v)

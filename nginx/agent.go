@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"pointsman/decider"
+	"pointsman/intake"
 	"pointsman/listen"
 	"pointsman/templates"
 )
@@ -25,12 +26,7 @@ import (
 // X-Accel-Redirect. Whatever goes wrong, the answer lets nginx balance by
 // itself. It is safe for concurrent use.
 type Agent struct {
-	// Prepare, unless nil, is called with each request between reading it and
-	// deciding, and with as much of its body as was read. When it reports false,
-	// d answers the request. It is set before Serve.
-	Prepare func(r *decider.Request, body []byte, d *decider.Decision) bool
-
-	decider *decider.Decider
+	intake  *intake.Intake
 	servers *Servers
 	log     *slog.Logger
 	http    *fasthttp.Server
@@ -83,10 +79,10 @@ const (
 
 const writeTimeout = 10 * time.Second
 
-// NewAgent returns an Agent that decides by d and reports to set.
-func NewAgent(d *decider.Decider, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
+// NewAgent returns an Agent that hands requests to in and reports to set.
+func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
 	a := &Agent{
-		decider: d, servers: s, log: log,
+		intake: in, servers: s, log: log,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
 		broken:  set.NewCounter("pointsman_nginx_malformed_total"),
 		left:    set.NewCounter("pointsman_nginx_abandoned_total"),
@@ -147,8 +143,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 // scratch is what one decision needs, kept between requests.
 type scratch struct {
 	agent    *Agent
-	request  decider.Request
-	decision decider.Decision
+	request  intake.Request
 	buffers  // nil while the request is held
 	one      [1]byte
 	text     []byte
@@ -183,7 +178,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	}
 	start := time.Now()
 	h := &ctx.Request.Header
-	in := decider.Input{
+	in := intake.Input{
 		ID:      h.Peek("X-Pointsman-Id"),
 		Pool:    h.Peek("X-Pointsman-Pool"),
 		Path:    path(ctx.Request.Header.RequestURI()),
@@ -193,13 +188,11 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.again(ctx, &in, tried, o) {
 		return
 	}
-	if a.decider.Read(&s.request, in, &s.decision) && (a.Prepare == nil || a.Prepare(&s.request, in.Body, &s.decision)) {
-		if s.request.Pool.Submit(&s.request, &s.decision, s) {
-			// Held: the time until the answer is no cost of ours.
-			a.latency.Update(time.Since(start).Seconds())
-			a.keep(ctx, s)
-			return
-		}
+	if a.intake.Handle(&s.request, in, s) {
+		// Held: the time until the answer is no cost of ours.
+		a.latency.Update(time.Since(start).Seconds())
+		a.keep(ctx, s)
+		return
 	}
 	a.answer(&ctx.Response, h.Peek("X-Pointsman-Target"), s)
 	a.latency.Update(time.Since(start).Seconds())
@@ -207,7 +200,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 
 // again takes in that the first replica failed the request. It reports false
 // when it has answered: the request may have been begun there.
-func (a *Agent) again(ctx *fasthttp.RequestCtx, in *decider.Input, tried []byte, o *Options) bool {
+func (a *Agent) again(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, o *Options) bool {
 	a.second.Inc()
 	status, sent := failure(ctx.Request.Header.Peek("X-Pointsman-Failed"))
 	if sent && !o.RetrySent {
@@ -246,7 +239,7 @@ var bar, none = []byte{'|'}, []byte{'-'}
 
 // answer gives nginx the decision. next is the location that leads there.
 func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
-	d := &s.decision
+	d := &s.request.Decision
 	if d.Status != 0 {
 		if d.Retry > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(d.Retry))

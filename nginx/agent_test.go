@@ -14,12 +14,14 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"pointsman/decider"
+	"pointsman/intake"
 )
 
 // asked is an agent with a client in nginx's place.
 type asked struct {
 	*Agent
 	d      *decider.Decider
+	in     *intake.Intake
 	l      *fasthttputil.InmemoryListener
 	client *fasthttp.HostClient
 }
@@ -29,8 +31,9 @@ func ask(t testing.TB, o Options) *asked {
 	if o.Head == 0 {
 		o.Head = 1 << 20
 	}
-	d := newDecider()
-	a := &asked{Agent: NewAgent(d, NewServers(d), o, newSet(), silent), d: d, l: fasthttputil.NewInmemoryListener()}
+	in := newIntake()
+	d := in.Decider()
+	a := &asked{Agent: NewAgent(in, NewServers(d), o, newSet(), silent), d: d, in: in, l: fasthttputil.NewInmemoryListener()}
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(a.l) }()
 	a.client = &fasthttp.HostClient{Addr: "agent", Dial: func(string) (net.Conn, error) { return a.l.Dial() }, MaxIdleConnDuration: time.Minute, MaxConns: 100}
@@ -282,7 +285,7 @@ func (panicking) Rank(*decider.Request, *decider.View, []int) []int { panic("def
 
 func TestPanicIsNoFailure(t *testing.T) {
 	a := ask(t, Options{})
-	a.d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+	a.in.Apply(intake.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Models: []string{"my-llama"}, Policy: panicking{}, PolicyName: "panicking", PolicyKey: "panicking",
 		Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000"}, {Name: "r2", Address: "10.0.0.2:8000"}},
 	}}})

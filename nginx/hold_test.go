@@ -12,13 +12,14 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/decider/queue"
+	"pointsman/intake"
 )
 
 // waiting is an agent whose only replica takes one request at a time, the rest
 // wait.
 func waiting(t testing.TB) *asked {
 	a := ask(t, Options{})
-	a.d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+	a.in.Apply(intake.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Models: []string{"my-llama"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin",
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000", Limit: 1}},
 		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},

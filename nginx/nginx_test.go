@@ -11,6 +11,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
+	"pointsman/intake"
 )
 
 func TestMain(m *testing.M) {
@@ -22,13 +23,13 @@ func TestMain(m *testing.M) {
 
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// newDecider has the pools llama, of three replicas chosen in turn, and code,
+// newIntake has the pools llama, of three replicas chosen in turn, and code,
 // of one that it has found and one at an address that llama has too.
-func newDecider() *decider.Decider {
+func newIntake() *intake.Intake {
 	epoch := time.Now()
 	seed := uint64(0)
-	d := decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { seed++; return seed })
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{
+	in := intake.New(decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { seed++; return seed }))
+	in.Apply(intake.Config{Pools: []decider.PoolConfig{
 		{Name: "llama", Models: []string{"my-llama"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{
 			{Name: "r1", Address: "10.0.0.1:8000"}, {Name: "r2", Address: "10.0.0.2:8000"}, {Name: "r3", Address: "10.0.0.3:8000"},
 		}},
@@ -37,8 +38,10 @@ func newDecider() *decider.Decider {
 		}},
 		{Name: "bare", Models: []string{"none"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Discover: true},
 	}})
-	return d
+	return in
 }
+
+func newDecider() *decider.Decider { return newIntake().Decider() }
 
 // status is the state of a pool by now.
 func status(d *decider.Decider, pool string) decider.PoolStatus { return d.Pool(pool).Status() }

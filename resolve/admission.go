@@ -7,6 +7,7 @@ import (
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/decider/queue"
+	"pointsman/intake"
 	"pointsman/session"
 )
 
@@ -67,9 +68,8 @@ func (r *Config) waitsIn(p *config.Pool) (string, error) {
 	return inProxy, nil
 }
 
-// deciderAdmission is a in the decider's form. epoch is when the decider's clock
-// was 0.
-func deciderAdmission(a *config.Admission, epoch time.Time) *decider.Admission {
+// deciderAdmission is a in the decider's form.
+func deciderAdmission(a *config.Admission) *decider.Admission {
 	if a == nil {
 		return nil
 	}
@@ -77,17 +77,25 @@ func deciderAdmission(a *config.Admission, epoch time.Time) *decider.Admission {
 		Hold: a.Wait == inAgent, FIFO: a.Matching == "fifo", HoldWithoutReplica: a.NoReplica == "hold",
 		TenantWeights: a.TenantWeights,
 		FeedbackDelay: feedbackDelay,
-		Classes:       decider.Classes{BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader), Epoch: epoch},
-	}
-	for _, t := range a.Tenants {
-		out.Classes.Tenants = append(out.Classes.Tenants, decider.NewTenantSource(t))
 	}
 	for _, b := range a.Ordered() {
 		out.Bands = append(out.Bands, queue.Band{
 			Name: b.Name, Weight: b.Weight, Order: queue.Order(slices.Index(queue.OrderNames(), b.Order)),
 			TTL: b.TTL, MaxRequests: b.MaxRequests, MaxBytes: int(b.MaxBytes), Spill: b.Spill,
 		})
-		out.Classes.Rules = append(out.Classes.Rules, decider.Rule{
+	}
+	return out
+}
+
+// classes say how the requests of a pool with admission a find their band. epoch
+// is when the decider's clock was 0.
+func classes(a *config.Admission, epoch time.Time) intake.Classes {
+	out := intake.Classes{BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader), Epoch: epoch}
+	for _, t := range a.Tenants {
+		out.Tenants = append(out.Tenants, intake.NewTenantSource(t))
+	}
+	for _, b := range a.Ordered() {
+		out.Rules = append(out.Rules, intake.Rule{
 			Band: b.Name, Deadline: b.Deadline, Models: b.Models, Paths: b.Paths, Tenants: b.Tenants, Priority: b.Priority.Value, ByPriority: b.Priority.Set,
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/discover"
+	"pointsman/intake"
 	"pointsman/session"
 )
 
@@ -15,30 +16,35 @@ import (
 // first is that of the Gateway API Inference Extension.
 var modelHeaders = []string{"x-gateway-model-name", "x-model"}
 
-// Decider is the configuration of the decider. Pools with a source have no
-// replicas in it. epoch is when the decider's clock was 0.
-func (r *Config) Decider(epoch time.Time) decider.Config {
+// Intake is the configuration of the intake and of its decider. Pools with a
+// source have no replicas in it. epoch is when the decider's clock was 0.
+func (r *Config) Intake(epoch time.Time) intake.Config {
 	c := r.File
-	dc := decider.Config{
+	ic := intake.Config{
 		DefaultPool: c.DefaultPool,
 		Session:     session.NewHeaders(c.Session.Headers),
 		ModelHeader: session.NewHeaders(modelHeaders),
 		ScanLimit:   int(c.Scan.Limit),
-		Routes:      map[string][]decider.Split{},
+		Routes:      map[string][]intake.Split{},
+		Classes:     map[string]intake.Classes{},
 	}
 	for model, route := range c.Models {
 		// In a fixed order, so that a session keeps its branch over restarts.
 		for _, pool := range slices.Sorted(maps.Keys(route.Split)) {
-			dc.Routes[model] = append(dc.Routes[model], decider.Split{Pool: pool, Weight: route.Split[pool]})
+			ic.Routes[model] = append(ic.Routes[model], intake.Split{Pool: pool, Weight: route.Split[pool]})
 		}
 	}
 	for i := range r.Pools {
-		dc.Pools = append(dc.Pools, r.deciderPool(&r.Pools[i], epoch))
+		p := &r.Pools[i]
+		ic.Pools = append(ic.Pools, r.deciderPool(p))
+		if p.Admission != nil {
+			ic.Classes[p.Name] = classes(p.Admission, epoch)
+		}
 	}
-	return dc
+	return ic
 }
 
-func (r *Config) deciderPool(p *Pool, epoch time.Time) decider.PoolConfig {
+func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 	c := r.File
 	pc := decider.PoolConfig{
 		Name: p.Name, Models: p.Models, LoRA: p.LoRA,
@@ -46,7 +52,7 @@ func (r *Config) deciderPool(p *Pool, epoch time.Time) decider.PoolConfig {
 		Discover:    len(p.Replicas) == 0 && p.Source() == (discover.Source{}),
 		CacheTokens: p.CacheTokens,
 		Limit:       p.MaxRequests, RetryAfter: p.RetryAfter, SlowStart: p.SlowStart, Lease: c.Lease,
-		Admission: deciderAdmission(p.Admission, epoch),
+		Admission: deciderAdmission(p.Admission),
 		Filters:   filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
 		Node: c.Agent.Node, Zone: c.Agent.Zone,
 	}

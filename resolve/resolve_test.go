@@ -58,7 +58,7 @@ func TestResolvedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		dc := r.Decider(time.Time{})
+		dc := r.Intake(time.Time{})
 		if len(dc.Pools) != 2 || dc.Pools[0].Policy != r.Pools[0].Policy || dc.Pools[0].Admission.Hold {
 			t.Errorf("%+v", dc.Pools)
 		}
@@ -132,7 +132,7 @@ pools:
 		t.Fatal(err)
 	}
 	epoch := time.Unix(1, 0)
-	dc := r.Decider(epoch)
+	dc := r.Intake(epoch)
 	if got := fmt.Sprint(dc.Routes["m"]); got != "[{a 3} {b 1}]" || dc.DefaultPool != "b" {
 		t.Errorf("routes %s, default pool %s", got, dc.DefaultPool)
 	}
@@ -143,8 +143,8 @@ pools:
 	if len(b.Replicas) != 0 || b.Discover || b.Admission == nil {
 		t.Fatalf("%+v", b)
 	}
-	if ad := b.Admission; !ad.Hold || !ad.FIFO || !ad.HoldWithoutReplica || len(ad.Classes.Tenants) != 2 || !ad.Classes.Epoch.Equal(epoch) ||
-		len(ad.Bands) != 1 || ad.Bands[0].Order != queue.ByWork || !ad.Classes.Rules[0].ByPriority || ad.Classes.Rules[0].Priority != 3 {
+	if ad := b.Admission; !ad.Hold || !ad.FIFO || !ad.HoldWithoutReplica || len(dc.Classes[b.Name].Tenants) != 2 || !dc.Classes[b.Name].Epoch.Equal(epoch) ||
+		len(ad.Bands) != 1 || ad.Bands[0].Order != queue.ByWork || !dc.Classes[b.Name].Rules[0].ByPriority || dc.Classes[b.Name].Rules[0].Priority != 3 {
 		t.Errorf("%+v", ad)
 	}
 	if r.Pool("c") != nil || r.Pool("b").Source().DNS != "vllm:8000" {

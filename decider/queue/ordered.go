@@ -35,8 +35,8 @@ func (o *ordered[T]) search(key float64, seq uint64) int {
 }
 
 func (o *ordered[T]) insert(key float64, seq uint64, v T) {
-	if len(o.list) == cap(o.list) && len(o.list) < len(o.base)/2 {
-		// The front half is free: move back there instead of growing.
+	if len(o.list) == cap(o.list) && len(o.base) > 0 && 2*len(o.list) <= len(o.base) {
+		// At least half is free, in front: move back there instead of growing.
 		n := copy(o.base, o.list)
 		clear(o.base[n:])
 		o.list = o.base[:n]

@@ -37,3 +37,24 @@ func TestOrderedIsASortedList(t *testing.T) {
 		}
 	})
 }
+
+// A list that is filled and emptied again and again keeps its memory.
+func TestOrderedDoesNotAllocate(t *testing.T) {
+	var o ordered[int]
+	n := uint64(0)
+	for size := range 4 {
+		step := func() {
+			for range size + 1 {
+				n++
+				o.insert(float64(n), n, 0)
+			}
+			for o.len() > 0 {
+				o.remove(o.list[0].key, o.list[0].seq)
+			}
+		}
+		step()
+		if a := testing.AllocsPerRun(100, step); a != 0 {
+			t.Errorf("%v allocations for %d values", a, size+1)
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/engine/tokenize"
+	"pointsman/intake"
 	"pointsman/sim/fakevllm"
 )
 
@@ -263,23 +264,20 @@ func TestTokensAreThoseOfTheEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+	requests := intake.New(d)
+	requests.Tokenizer = tokenize.New(metrics.NewSet())
+	requests.Apply(intake.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: policy,
 		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
 	}}})
-	tokenizer := tokenize.New(metrics.NewSet())
 	for _, c := range []struct{ path, body string }{
 		{"/v1/chat/completions", `{"model":"fake","messages":[` + strings.Repeat(`{"role":"user","content":"alpha beta gamma"},{"role":"assistant","content":"delta"},`, 30) + `{"role":"user","content":"end"}]}`},
 		{"/v1/completions", `{"model":"fake","prompt":"` + strings.Repeat("plain words ", 50) + `"}`},
 		{"/v1/chat/completions", `{"tools":[{"type":"function","function":{"name":"f"}}],"cache_salt":"tenant","model":"sql","messages":[{"role":"user","content":"` + strings.Repeat("é ", 90) + `"}]}`},
 	} {
-		var out decider.Decision
-		var r decider.Request
-		if !d.Read(&r, decider.Input{Path: []byte(c.path), Body: []byte(c.body)}, &out) {
-			t.Fatalf("%s: %+v", c.body, out)
-		}
-		if !tokenizer.Prepare(&r, []byte(c.body), &out) || len(r.Blocks) < 5 {
-			t.Fatalf("%s: %d blocks", c.body, len(r.Blocks))
+		var r intake.Request
+		if !requests.Read(&r, intake.Input{Path: []byte(c.path), Body: []byte(c.body)}) || !requests.Prepare(&r) || len(r.Blocks) < 5 {
+			t.Fatalf("%s: %+v, %d blocks", c.body, r.Decision, len(r.Blocks))
 		}
 		m := NewIndex(r.Pool, "r0", 16)
 		rank := m.newRank()

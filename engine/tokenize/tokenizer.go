@@ -15,7 +15,6 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
-	"pointsman/prompt"
 )
 
 // Tokenizer has the engines turn prompts into tokens, for pools whose policy
@@ -29,7 +28,6 @@ type Tokenizer struct {
 	mu    sync.Mutex
 	calls map[uint64]*tokenCall // under way, by the hash of the whole prompt
 
-	scratch                  sync.Pool // of *[]uint64
 	exact, prefix, engine    *metrics.Counter
 	empty, cut, late, failed *metrics.Counter
 }
@@ -56,27 +54,28 @@ func New(set *metrics.Set) *Tokenizer {
 			MaxConnsPerHost: 32, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: maxTokenBody,
 			MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,
 		},
-		calls:   map[uint64]*tokenCall{},
-		scratch: sync.Pool{New: func() any { return new([]uint64) }},
-		exact:   tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"),
+		calls: map[uint64]*tokenCall{},
+		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"),
 		empty: untokenized("no_prompt"), cut: untokenized("cut"), late: untokenized("late"), failed: untokenized("failed"),
 	}
 }
 
-// Prepare gives r the tokens of its prompt, where its pool's policy wants them,
-// between Read and Decide; body is what Read was given. It waits for an engine
-// no longer than the policy says, and then goes on without, or, where the policy
-// says so, answers the request itself: then d holds the status, and Prepare
-// reports false.
-func (t *Tokenizer) Prepare(r *decider.Request, body []byte, d *decider.Decision) bool {
-	o := r.Pool.Tokens()
-	if o == nil || r.Endpoint != prompt.ChatCompletions && r.Endpoint != prompt.Completions {
-		return true
-	}
-	s := t.scratch.Get().(*[]uint64)
-	defer t.scratch.Put(s)
-	turns := r.Turns((*s)[:0])
-	*s = turns
+// Prompt is the prompt of a request. Nothing of it is kept.
+type Prompt struct {
+	Body []byte // of the request, as the client sent it
+	// Turns are hashes of the prompt up to the end of each message. The last one
+	// is that of the whole prompt, unless the body is cut. There are none
+	// without a prompt.
+	Turns []uint64
+	Seed  uint64 // what the keys of the prompt's blocks begin with
+}
+
+// Prepare gives r, whose pool's policy compares tokens, the tokens of its prompt.
+// It waits for an engine no longer than the policy's timeout, and then leaves r
+// without tokens or, where the policy demands them, refuses the request: then d
+// holds the status, and Prepare reports false.
+func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) bool {
+	o, turns := r.Pool.Tokens(), p.Turns
 	if len(turns) == 0 && !r.Cut {
 		t.empty.Inc()
 		return !o.Reject() || refuse(d, http.StatusBadRequest, "the body has no prompt", 0)
@@ -105,7 +104,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, body []byte, d *decider.Decision
 		}
 		return known || !o.Reject() || refuse(d, http.StatusServiceUnavailable, "the prompt is too long to be tokenized", 0)
 	}
-	c := t.begin(r, turns[last], body, o.BlockTokens)
+	c := t.begin(r.Pool, p, o.BlockTokens)
 	if known {
 		return true
 	}
@@ -148,7 +147,8 @@ func (c *tokenCall) wait(timeout time.Duration) bool {
 
 // begin asks an engine for the tokens of a prompt, unless that is under way. It
 // returns nil when too much is.
-func (t *Tokenizer) begin(r *decider.Request, hash uint64, body []byte, blockTokens int) *tokenCall {
+func (t *Tokenizer) begin(pool *decider.Pool, p Prompt, blockTokens int) *tokenCall {
+	hash := p.Turns[len(p.Turns)-1]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.calls[hash]; c != nil {
@@ -159,7 +159,7 @@ func (t *Tokenizer) begin(r *decider.Request, hash uint64, body []byte, blockTok
 	}
 	c := &tokenCall{done: make(chan struct{})}
 	t.calls[hash] = c
-	pool, seed, own := r.Pool, r.Seed(), append([]byte(nil), body...)
+	seed, own := p.Seed, append([]byte(nil), p.Body...)
 	go func() {
 		if tokens, ok := t.ask(pool, own); ok {
 			c.entry = tokenEntry{kvcache.AppendKeys(nil, seed, tokens, blockTokens), len(tokens)}

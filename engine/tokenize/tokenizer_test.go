@@ -16,6 +16,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
+	"pointsman/prompt"
 	"pointsman/sim/fakevllm"
 )
 
@@ -100,11 +101,14 @@ func (b *bench) idle() {
 func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.Decision, bool) {
 	b.t.Helper()
 	var d decider.Decision
-	r := new(decider.Request)
-	if !b.decider.Read(r, decider.Input{Path: []byte(path), Body: []byte(body), BodySize: size}, &d) {
-		b.t.Fatalf("not read: %+v", d)
+	var scan prompt.Body
+	scan.Scan([]byte(body), prompt.EndpointOf([]byte(path)), 0)
+	r := &decider.Request{Pool: b.decider.Pool("llama"), Cut: !scan.Complete && len(body) < size}
+	if string(scan.Model) == "sql" {
+		r.LoRA = "sql"
 	}
-	ok := b.tokenizer.Prepare(r, []byte(body), &d)
+	seed := r.Pool.PromptSeed([]byte(r.LoRA), scan.CacheSalt)
+	ok := b.tokenizer.Prepare(r, Prompt{Body: []byte(body), Turns: scan.Turns(nil, seed), Seed: seed}, &d)
 	return r, d, ok
 }
 
@@ -185,7 +189,6 @@ func TestWithoutTokens(t *testing.T) {
 			{"no prompt", chat, `{"model":"fake"}`, 0, 400},
 			{"a body that is cut", chat, talk("long")[:300], 5000, 503},
 			{"an engine that does not answer", chat, talk("late"), 0, 503},
-			{"another API", "/v1/embeddings", `{"model":"fake","input":"text"}`, 0, 0},
 		} {
 			r, d, ok := b.prepare(c.path, c.body, c.size)
 			want := c.status
@@ -207,6 +210,12 @@ func TestWithoutTokens(t *testing.T) {
 				t.Errorf("%s counted %d times", what, n)
 			}
 		}
+		b = newBench(t, func(o *decider.TokenOptions) {
+			if reject {
+				o.OnUntokenized = "reject"
+			}
+		})
+		k = b.tokenizer
 		b.engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/fake/fail", strings.NewReader(`{"path":"/tokenize","status":500}`)))
 		_, d, ok := b.prepare(chat, talk("failing"), 0)
 		if ok == reject || reject && d.Status != 503 || k.failed.Get() != 1 {

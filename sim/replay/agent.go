@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/intake"
 	"pointsman/sim"
 	"pointsman/sim/trace"
 )
 
 // agent is one pointsman agent: a decider on the simulation's clock.
 type agent struct {
-	decider  *decider.Decider
-	pool     *decider.Pool
-	request  decider.Request
-	decision decider.Decision
+	decider *decider.Decider
+	pool    *decider.Pool
+	request intake.Request
 }
 
 // newAgent makes agent number n.
@@ -82,33 +82,29 @@ func (s *simulation) decide(f *flight) {
 	binary.BigEndian.PutUint64(f.id[:], uint64(s.decisions))
 	binary.BigEndian.PutUint64(f.id[8:], s.random.Uint64())
 	r := f.request
-	request, decision := &a.request, &a.decision
-	var held *heldRequest
+	request, waiter := &a.request, decider.Waiter(nil)
 	if s.o.Admission != nil {
-		held = &heldRequest{simulation: s, flight: f}
-		request, decision = &held.request, &held.decision
+		held := &heldRequest{simulation: s, flight: f}
+		request, waiter = &held.request, held
 	}
-	*request = decider.Request{
+	request.Request = decider.Request{
 		// The seed moves sessions to other replicas.
 		ID: f.id, Pool: a.pool, Session: trace.Hash(r.Session + s.o.Seed), HasSession: r.HasSession,
 		Input: s.withNoise(r.Estimate), Output: -1, Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
 		Band: r.Band, Tenant: r.Tenant,
 	}
-	if held == nil {
-		a.pool.Decide(request, decision)
-	} else if a.pool.Submit(request, decision, held) {
+	if request.Submit(waiter) {
 		s.load.add(-1, 1)
 		return
 	}
-	s.send(f, decision)
+	s.send(f, &request.Decision)
 }
 
 // heldRequest is a request that waits in its agent.
 type heldRequest struct {
 	simulation *simulation
 	flight     *flight
-	request    decider.Request
-	decision   decider.Decision
+	request    intake.Request
 }
 
 // Bound implements decider.Waiter. It is called with the pool locked, so the
@@ -122,7 +118,7 @@ func (s *simulation) sendDispatched() {
 		h := s.dispatched[0]
 		s.dispatched = s.dispatched[1:]
 		s.load.add(-1, -1)
-		s.send(h.flight, &h.decision)
+		s.send(h.flight, &h.request.Decision)
 	}
 }
 

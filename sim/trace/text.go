@@ -10,6 +10,7 @@ import (
 	"github.com/bytedance/sonic"
 
 	"pointsman/decider"
+	"pointsman/intake"
 	"pointsman/session"
 )
 
@@ -66,17 +67,17 @@ func (p *parser) line(data []byte) error {
 
 // textReader reads requests as the agent does.
 type textReader struct {
-	decider *decider.Decider
-	request decider.Request
+	intake  *intake.Intake
+	request intake.Request
 }
 
 func newTextReader() *textReader {
-	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 0 })
-	d.Apply(decider.Config{
+	in := intake.New(decider.New(func() time.Duration { return 0 }, func() uint64 { return 0 }))
+	in.Apply(intake.Config{
 		Pools:   []decider.PoolConfig{{Name: "trace", Policy: prefixReader{}}},
 		Session: session.NewHeaders([]string{sessionHeader}),
 	})
-	return &textReader{decider: d}
+	return &textReader{intake: in}
 }
 
 // prefixReader is a policy that ranks nothing, but needs prompts hashed.
@@ -131,8 +132,7 @@ func (t *textReader) read(l *line, path string, body []byte, size int) {
 	if l.Session != "" {
 		head = []byte(sessionHeader + ": " + l.Session + "\r\n")
 	}
-	var refused decider.Decision
-	t.decider.Read(&t.request, decider.Input{Path: []byte(path), Headers: head, Body: body, BodySize: size}, &refused)
+	t.intake.Read(&t.request, intake.Input{Path: []byte(path), Headers: head, Body: body, BodySize: size})
 }
 
 var _ decider.PrefixUser = prefixReader{}

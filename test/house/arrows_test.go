@@ -30,7 +30,7 @@ var arrows = map[string][]string{
 	"engine/metrics":  {"decider"},
 	"engine/zmtp":     {}, // transport: frames and connections
 	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "prompt"},
-	"engine/tokenize": {"decider", "prompt"},
+	"engine/tokenize": {"decider", "decider/kvcache"},
 	"engine":          {"decider", "decider/kvcache", "engine/kvevents", "engine/metrics", "engine/tokenize", "prompt"},
 
 	// Proxies. haproxy and nginx never import each other.
@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"resolve":      {"config", "decider", "decider/policy", "decider/queue", "discover", "session", "templates"},
+	"resolve":      {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"check":        {"haproxy", "nginx", "resolve", "templates"},
 	"admin/client": {"admin", "decider", "engine"},
 	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",

@@ -1,9 +1,11 @@
-package decider
+package intake
 
 import (
 	"testing"
 	"time"
 
+	"pointsman/decider"
+	"pointsman/decider/policy"
 	"pointsman/decider/queue"
 	"pointsman/session"
 )
@@ -22,15 +24,17 @@ func TestClassify(t *testing.T) {
 			{Band: "rest"},
 		},
 	}
-	a := Admission{Classes: classes}
+	a := decider.Admission{}
 	for _, rule := range classes.Rules {
 		a.Bands = append(a.Bands, queue.Band{Name: rule.Band})
 	}
-	clock := &testClock{now: 10 * time.Second}
-	d := New(clock.tell, seeds())
-	d.Apply(Config{Session: session.NewHeaders([]string{"x-session-id"}), Pools: []PoolConfig{
-		{Name: "llama", Models: []string{"m", "m2"}, Policy: LeastWork{}, Replicas: replicas(1), Admission: &a},
-	}})
+	in := New(decider.New(func() time.Duration { return 10 * time.Second }, seeds()))
+	in.Apply(Config{
+		Session: session.NewHeaders([]string{"x-session-id"}), Classes: map[string]Classes{"llama": classes},
+		Pools: []decider.PoolConfig{
+			{Name: "llama", Models: []string{"m", "m2"}, Policy: policy.LeastWork{}, Replicas: replicas(1), Admission: &a},
+		},
+	})
 	for _, c := range []struct {
 		path, headers, body, band, tenant string
 		deadline                          time.Duration
@@ -50,12 +54,11 @@ func TestClassify(t *testing.T) {
 		{body: `{"model":"m"}`, headers: "x-deadline: 2026-01-02T03:05:05Z\r\n", band: "rest", deadline: time.Minute},
 	} {
 		var r Request
-		var out Decision
 		if c.path == "" {
 			c.path = "/v1/chat/completions"
 		}
-		if !d.Read(&r, Input{Path: []byte(c.path), Headers: []byte(c.headers), Body: []byte(c.body)}, &out) {
-			t.Fatal(out)
+		if !in.Read(&r, Input{Path: []byte(c.path), Headers: []byte(c.headers), Body: []byte(c.body)}) {
+			t.Fatal(r.Decision)
 		}
 		want := uint64(0)
 		if c.tenant != "" {
@@ -65,34 +68,4 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%+v: band %s, tenant %x, deadline %v, %d bytes", c, got, r.Tenant, r.Deadline, r.Bytes)
 		}
 	}
-}
-
-func TestParseDeadline(t *testing.T) {
-	epoch := time.Unix(1_700_000_000, 0)
-	now := time.Minute
-	for in, want := range map[string]time.Duration{
-		"": 0, "soon": 0, "NaN": 0, "1e300": 0, "2": 62 * time.Second, "0.5": 60500 * time.Millisecond,
-		"800ms": 60800 * time.Millisecond, "2m": 3 * time.Minute, "-5": now, "-5s": now,
-		"1700000090": 90 * time.Second, "1700000090500": 90500 * time.Millisecond, "1600000000": 1,
-		"2023-11-14T22:13:30Z": 10 * time.Second, "2023-11-14t22:13:30z": 10 * time.Second,
-		"99999999999999999999999999999999999999999": 0,
-	} {
-		if got := parseDeadline([]byte(in), now, epoch); got != want {
-			t.Errorf("%q: %v, want %v", in, got, want)
-		}
-	}
-	if got := parseDeadline([]byte("1700000090"), now, time.Time{}); got != 0 {
-		t.Errorf("without an epoch: %v", got)
-	}
-}
-
-func FuzzParseDeadline(f *testing.F) {
-	for _, s := range []string{"2.5", "800ms", "1700000090", "2023-11-14T22:13:30Z", "-1h", "1e99"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, v []byte) {
-		if d := parseDeadline(v, time.Hour, time.Unix(0, 0)); d < 0 {
-			t.Errorf("%q: %v", v, d)
-		}
-	})
 }

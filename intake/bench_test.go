@@ -1,4 +1,4 @@
-package decider
+package intake
 
 import (
 	"encoding/binary"
@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pointsman/decider"
+	"pointsman/decider/policy"
 )
 
 // bodies makes n chat requests of about size bytes: conversations that begin
@@ -43,14 +46,14 @@ func bodies(n, size int) [][]byte {
 // the part of it that the proxy waits for: scan, hash and decision. Under
 // RunParallel that part includes waiting for the pool's lock and, with more
 // callers than processors, for a processor; p50 is what one caller sees then.
-func benchmarkPolicy(b *testing.B, policy Policy, replicaCount, size, callers int) {
+func benchmarkPolicy(b *testing.B, policy decider.Policy, replicaCount, size, callers int) {
 	start := time.Now()
-	d := New(func() time.Duration { return time.Since(start) }, seeds())
-	d.Apply(Config{Pools: []PoolConfig{{Name: "llama", Models: []string{"m"}, Policy: policy, PolicyName: "p", Replicas: replicas(replicaCount)}}})
+	requests := New(decider.New(func() time.Duration { return time.Since(start) }, seeds()))
+	requests.Apply(Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"m"}, Policy: policy, PolicyName: "p", Replicas: replicas(replicaCount)}}})
 	set := bodies(256, size)
 	names := map[string][]byte{}
-	for _, r := range d.Pools()[0].replicas {
-		names[r.name] = []byte(r.name)
+	for _, r := range replicas(replicaCount) {
+		names[r.Name] = []byte(r.Name)
 	}
 	path := []byte("/v1/chat/completions")
 	var serial atomic.Uint64
@@ -58,30 +61,29 @@ func benchmarkPolicy(b *testing.B, policy Policy, replicaCount, size, callers in
 	var all []time.Duration
 	caller := func(next func() bool) {
 		var r Request
-		var dec Decision
 		var rid [32]byte
-		live := make([]ID, 0, 32) // what this caller has in flight
+		live := make([]decider.ID, 0, 32) // what this caller has in flight
 		servers := make([]string, 0, 32)
 		took := make([]time.Duration, 0, 1<<16)
 		for next() {
 			n := serial.Add(1)
-			in := Input{ID: hexID(&rid, n), Path: path, Body: set[scramble(n)%uint64(len(set))]}
+			in := Input{ID: hexID(&rid, n), Path: path, Body: set[n*0x9e3779b97f4a7c15>>32%uint64(len(set))]}
 			in.BodySize = len(in.Body)
 			at := time.Now()
-			if !d.Read(&r, in, &dec) {
-				b.Error("refused: ", dec.Reason)
+			if requests.Handle(&r, in, nil) || r.Decision.Status != 0 {
+				b.Error("refused: ", r.Decision.Reason)
 				return
 			}
-			r.Pool.Decide(&r, &dec)
+			server := r.Decision.Server
 			if len(took) < cap(took) {
 				took = append(took, time.Since(at))
 			}
-			r.Pool.FirstToken(r.ID, names[dec.Server])
+			r.Pool.FirstToken(r.ID, names[server])
 			if len(live) == cap(live) {
-				r.Pool.Finished(Outcome{ID: live[0], Server: names[servers[0]]})
+				r.Pool.Finished(decider.Outcome{ID: live[0], Server: names[servers[0]]})
 				live, servers = append(live[:0], live[1:]...), append(servers[:0], servers[1:]...)
 			}
-			live, servers = append(live, r.ID), append(servers, dec.Server)
+			live, servers = append(live, r.ID), append(servers, server)
 		}
 		mu.Lock()
 		all = append(all, took...)
@@ -109,7 +111,7 @@ func benchmarkPolicy(b *testing.B, policy Policy, replicaCount, size, callers in
 // hexID writes n as a proxy writes an id.
 func hexID(dst *[32]byte, n uint64) []byte {
 	var raw [16]byte
-	binary.BigEndian.PutUint64(raw[8:], scramble(n))
+	binary.BigEndian.PutUint64(raw[8:], n*0x9e3779b97f4a7c15)
 	for i, c := range raw {
 		dst[2*i], dst[2*i+1] = "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15]
 	}
@@ -120,13 +122,13 @@ func BenchmarkLeastWork(b *testing.B) {
 	for _, size := range []int{2 << 10, 16 << 10, 128 << 10} {
 		for _, n := range []int{8, 64, 512} {
 			b.Run(fmt.Sprintf("body=%dKiB/replicas=%d", size>>10, n), func(b *testing.B) {
-				benchmarkPolicy(b, LeastWork{}, n, size, 1)
+				benchmarkPolicy(b, policy.LeastWork{}, n, size, 1)
 			})
 		}
 	}
 	for _, callers := range []int{2, 8, 64} {
 		b.Run(fmt.Sprintf("body=16KiB/replicas=64/callers=%d", callers), func(b *testing.B) {
-			benchmarkPolicy(b, LeastWork{}, 64, 16<<10, callers)
+			benchmarkPolicy(b, policy.LeastWork{}, 64, 16<<10, callers)
 		})
 	}
 }

@@ -1,0 +1,98 @@
+package intake
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"pointsman/decider"
+	"pointsman/engine/tokenize"
+	"pointsman/prompt"
+	"pointsman/session"
+)
+
+// Intake takes the requests of proxies to the pools of a decider. Its methods
+// are safe for concurrent use, but for Apply, whose calls must not overlap.
+type Intake struct {
+	// Tokenizer, unless nil, tokenizes prompts for pools whose policy compares
+	// tokens. It is set before the first request.
+	Tokenizer *tokenize.Tokenizer
+
+	decider *decider.Decider
+	table   atomic.Pointer[table] // what Apply was given; immutable
+
+	listing  sync.Mutex // one list at a time
+	adapters atomic.Pointer[adapters]
+
+	modelUnknown atomic.Uint64
+	modelUnseen  atomic.Uint64
+}
+
+// Config says which pools there are and which requests they get.
+type Config struct {
+	Pools       []decider.PoolConfig
+	Classes     map[string]Classes // by pool, for those with an admission
+	Routes      map[string][]Split // model → weighted pools; overrides PoolConfig.Models
+	DefaultPool string             // takes unknown and unseen models; "" = none
+	Session     session.Headers
+	ModelHeader session.Headers // names the model of a body too long to show it
+	ScanLimit   int             // bytes of a body that are scanned; 0 = prompt.DefaultLimit
+}
+
+// Split is one branch of a weighted route.
+type Split struct {
+	Pool   string
+	Weight int
+}
+
+// Stats are counts since the start that belong to no pool.
+type Stats struct {
+	ModelUnknown uint64 // requests for a model that no pool serves
+	ModelUnseen  uint64 // bodies too long to show their model
+}
+
+// New returns an Intake that takes no requests until Apply. d must not have
+// another one.
+func New(d *decider.Decider) *Intake {
+	i := &Intake{decider: d}
+	i.table.Store(&table{})
+	i.adapters.Store(&adapters{})
+	d.AdaptersChanged = i.listAdapters
+	return i
+}
+
+// Decider is the decider whose pools take the requests.
+func (i *Intake) Decider() *decider.Decider { return i.decider }
+
+// Apply makes c the configuration of the intake and of its decider. Requests
+// find either the old routes or the new ones, and no pool is closed while a
+// route leads to it.
+func (i *Intake) Apply(c Config) {
+	retire := i.decider.Replace(decider.Config{Pools: c.Pools})
+	i.table.Store(newTable(c, i.decider))
+	retire()
+	i.listAdapters()
+}
+
+// Stats returns the current counts.
+func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnseen.Load()} }
+
+// Handle reads a request, prepares it and submits it to its pool. When it
+// reports true, the request is held: r belongs to the pool until w.Bound is
+// called. Otherwise r.Decision is the answer. Nothing of in is kept.
+func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
+	return i.Read(r, in) && i.Prepare(r) && r.Submit(w)
+}
+
+// Prepare completes a request that was read: it gives it the tokens of its
+// prompt, where its pool's policy compares them, and may wait for an engine to
+// do so. When it reports false, r.Decision refuses the request.
+func (i *Intake) Prepare(r *Request) bool {
+	body := r.raw
+	r.raw = nil
+	if i.Tokenizer == nil || r.Pool.Tokens() == nil || r.endpoint != prompt.ChatCompletions && r.endpoint != prompt.Completions {
+		return true
+	}
+	seed := r.seed()
+	r.turns = r.body.Turns(r.turns[:0], seed)
+	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{Body: body, Turns: r.turns, Seed: seed}, &r.Decision)
+}

@@ -1,0 +1,95 @@
+package intake
+
+import (
+	"pointsman/decider"
+	"pointsman/prompt"
+	"pointsman/session"
+)
+
+// Input is what a proxy sends of a request.
+type Input struct {
+	ID       []byte // made by the proxy; the feed names the request by it
+	Pool     []byte // set when the proxy has chosen the pool already
+	Path     []byte
+	Headers  []byte // the raw header block, lines of "Name: value"
+	Body     []byte // the body, or as much of its beginning as the proxy holds
+	Tail     []byte // the end of a truncated body, when the proxy can send it
+	Model    []byte // the model, when the proxy has found it itself
+	BodySize int    // the length of the whole body as far as it is known, bytes
+	Exclude  string // a replica already tried for this request
+}
+
+// Request is a request on its way to a pool, with its decision. It is meant to
+// be reused: Read resets it. It is not for concurrent use.
+type Request struct {
+	decider.Request
+	Decision decider.Decision
+
+	endpoint prompt.Endpoint
+	body     prompt.Body
+	raw      []byte   // the body that was scanned, until Prepare
+	turns    []uint64 // scratch of Prepare
+}
+
+// Read fills r from what a proxy sent and finds its pool. When no pool serves
+// the model, it reports false, and r.Decision refuses the request.
+func (i *Intake) Read(r *Request, in Input) bool {
+	t := i.table.Load()
+	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], Prompt: r, Exclude: in.Exclude}
+	r.Bytes = max(in.BodySize, len(in.Body))
+	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
+	if id, ok := t.session.Find(in.Headers); ok && len(id) > 0 {
+		r.Session, r.HasSession = session.Key(id), true
+	}
+	r.scan(&in, t.scanLimit)
+	to := i.find(t, r, &in)
+	if to == nil {
+		return false
+	}
+	r.Pool = to.pool
+	r.Input = int(float64(r.TextBytes)/r.Pool.BytesPerToken()) + r.ExactTokens
+	if to.classes != nil {
+		to.classes.classify(r, &in, i.decider.Now())
+	}
+	if r.Pool.ComparesText() {
+		r.Blocks = r.AppendBlocks(r.Blocks, r.Pool)
+	}
+	return true
+}
+
+// scan reads the body, as far as the proxy sent it.
+func (r *Request) scan(in *Input, limit int) {
+	b := &r.body
+	b.Scan(in.Body, r.endpoint, limit)
+	if len(in.Tail) > 0 {
+		b.ScanTail(in.Tail)
+	}
+	r.Stream, r.Priority = b.Stream, b.Priority
+	r.Cut = !b.Complete && (b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
+	r.Output = -1
+	if b.MaxTokens >= 0 {
+		r.Output = b.MaxTokens * b.N
+	}
+	r.TextBytes, r.ExactTokens = b.TextBytes, b.TokenIDs+b.MediaTokens
+	if r.Cut && b.Scanned > 0 && in.BodySize > b.Scanned {
+		// The rest is assumed to be like what was scanned.
+		whole := float64(in.BodySize) / float64(b.Scanned)
+		r.TextBytes, r.ExactTokens = int(float64(r.TextBytes)*whole), int(float64(r.ExactTokens)*whole)
+	}
+}
+
+// AppendBlocks implements decider.Prompt. It is valid until the next Read.
+func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
+	return r.body.Blocks(dst, p.PromptSeed([]byte(r.LoRA), r.body.CacheSalt), decider.BlockBytes)
+}
+
+// seed is what the keys of the prompt's blocks begin with.
+func (r *Request) seed() uint64 { return r.Pool.PromptSeed([]byte(r.LoRA), r.body.CacheSalt) }
+
+// Submit submits a request that was prepared to its pool, as Handle does. w is
+// notified when a request that was held is decided.
+func (r *Request) Submit(w decider.Waiter) (isHeld bool) {
+	return r.Pool.Submit(&r.Request, &r.Decision, w)
+}
+
+var _ decider.Prompt = (*Request)(nil)
