@@ -248,7 +248,7 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 		}
 		same := func(what string) {
 			t.Helper()
-			until(t, what, func() bool { return status().Blocks == engine.Stats().StoredBlocks })
+			until(t, what, func() bool { return status().Blocks == engine.Stats().CachedBlocks })
 			if s := status(); s.Blocks == 0 || s.Orphans > 0 || s.Strange > 0 {
 				t.Fatalf("%s: %+v", what, s)
 			}

@@ -1,18 +1,17 @@
 package sim
 
-// cache is the KV memory of one engine: a fixed number of blocks, each either
-// pinned by running jobs or in the list of free ones, least recently used
-// first. A free block keeps its content, findable by key, until it is taken
-// for something else. store and take are the only places where the set of
-// findable blocks changes.
+// cache is the KV memory of one engine: a fixed number of blocks. Each is either
+// pinned by running jobs or in the list of free blocks, least recently used
+// first. A free block stays cached, that is found by its key, until it is
+// allocated again. Only store and allocate change the set of cached blocks.
 type cache struct {
 	blocks []kvBlock // blocks[0] is the head of the free list
 	table  map[uint64]int32
 	free   int
-	// changes counts releases and stores: nothing else lets a job that did
-	// not fit before fit now.
+	// changes counts releases and stores. A job that did not fit can fit only
+	// after one of them.
 	changes uint64
-	removed func(key uint64) // told of each block that is no longer findable, or nil
+	removed func(key uint64) // called for each evicted block, or nil
 }
 
 type kvBlock struct {
@@ -31,10 +30,10 @@ func newCache(n int, removed func(key uint64)) *cache {
 	return c
 }
 
-// size is the number of blocks, pinned and free.
+// size returns the number of blocks, pinned and free.
 func (c *cache) size() int { return len(c.blocks) - 1 }
 
-// pin keeps block b from being taken.
+// pin prevents the allocation of block b.
 func (c *cache) pin(b int32) {
 	if c.blocks[b].ref == 0 {
 		c.unlink(b)
@@ -42,9 +41,9 @@ func (c *cache) pin(b int32) {
 	c.blocks[b].ref++
 }
 
-// take pins the least recently used free block and forgets its content. The
-// caller has seen that one is free.
-func (c *cache) take() int32 {
+// allocate pins the least recently used free block and evicts its content. The
+// caller has checked that a block is free.
+func (c *cache) allocate() int32 {
 	b := c.blocks[0].next
 	c.unlink(b)
 	p := &c.blocks[b]
@@ -59,9 +58,9 @@ func (c *cache) take() int32 {
 	return b
 }
 
-// store makes block b findable. A second copy of the same content stays
-// nameless and is the first to be taken once it is free. It reports whether the
-// key was not findable before.
+// store caches block b under key. It reports false if the block or its key is
+// cached already: a duplicate stays without a key and is allocated first once it
+// is free.
 func (c *cache) store(b int32, key uint64) bool {
 	p := &c.blocks[b]
 	if p.keyed {
@@ -76,7 +75,7 @@ func (c *cache) store(b int32, key uint64) bool {
 	return true
 }
 
-// release gives back one pin. A findable block becomes the most recently used.
+// release removes one pin. A cached block becomes the most recently used.
 func (c *cache) release(b int32) {
 	p := &c.blocks[b]
 	p.ref--
@@ -91,9 +90,9 @@ func (c *cache) release(b int32) {
 	c.link(b, at)
 }
 
-// chain counts the leading keys that are findable, and how many of their
-// blocks are free.
-func (c *cache) chain(keys []uint64) (n, free int) {
+// matchPrefix returns the number of leading keys that are cached, and how many of
+// their blocks are free.
+func (c *cache) matchPrefix(keys []uint64) (n, free int) {
 	for _, key := range keys {
 		b, ok := c.table[key]
 		if !ok {
@@ -107,7 +106,7 @@ func (c *cache) chain(keys []uint64) (n, free int) {
 	return n, free
 }
 
-// link puts b after at in the free list.
+// link inserts b after at in the free list.
 func (c *cache) link(b, at int32) {
 	next := c.blocks[at].next
 	c.blocks[b].prev, c.blocks[b].next = at, next

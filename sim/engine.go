@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// Job is one sequence for an Engine. The fields above the line are set by the
-// caller before Submit and not changed until the job has ended; a Job is used
-// once.
+// Job is one sequence for an Engine. The caller sets Blocks, Input, Output and
+// Owner before Submit and does not change them until the job has ended. A Job is
+// used once.
 type Job struct {
-	// Blocks are keys of the sequence's blocks in order, each equal in two
-	// jobs exactly when all tokens up to the end of that block are equal. They
-	// may end within the prompt or reach into the output; blocks without a key
-	// and a last block that is not full are never found again.
+	// Blocks are the keys of the sequence's blocks in order. The keys of two
+	// jobs are equal exactly when all tokens up to the end of that block are
+	// equal. They may end within the prompt or extend into the output. Blocks
+	// without a key and a partial last block are never reused.
 	Blocks []uint64
 	// Input and Output are token counts, both at least 1.
 	Input, Output int
-	// Owner is whatever the caller wants to find again from an Event.
+	// Owner is the caller's; an Event leads back to it.
 	Owner any
 
 	// Cached is the number of prompt tokens found in the cache when the job
-	// was first admitted; valid from its FirstToken event.
+	// was first admitted. It is valid from the FirstToken event.
 	Cached int
 
-	state     jobState
-	counted   bool // Cached is set
-	cancelled bool // leaves at the end of the step
-	admitted  uint64
-	blocks    []int32
-	twins     []int // of blocks, those that were another copy of a findable one
-	done      int   // tokens computed by prefill
-	target    int   // tokens that prefill must compute
-	planned   int   // tokens of this step
-	tokens    int   // output tokens at decode step joined
-	joined    int   // decode step at which tokens was counted
-	due       int   // decode step at which it ends or needs a block
-	slot      int   // place in the decode heap
-	place     int   // place in Engine.running
+	state      jobState
+	counted    bool // Cached is set
+	cancelled  bool // ends with the current step
+	admitted   uint64
+	blocks     []int32
+	duplicates []int // indexes of blocks whose content another block has cached
+	done       int   // tokens computed by prefill
+	target     int   // tokens that prefill must compute
+	planned    int   // tokens of this step
+	tokens     int   // output tokens at decode step joined
+	joined     int   // decode step at which tokens was counted
+	due        int   // decode step at which it ends or needs a block
+	slot       int   // index in Engine.decodes
+	place      int   // index in Engine.running
 }
 
 type jobState uint8
@@ -56,17 +56,17 @@ const (
 type EventKind uint8
 
 const (
-	// FirstToken: the prompt is computed and the first output token is there.
+	// FirstToken: the prompt is computed and the first output token exists.
 	FirstToken EventKind = iota
-	// Token: one more output token; only from an engine that tells each.
+	// Token: one more output token; only with EngineOptions.EachToken.
 	Token
-	// Preempted: the job lost its memory and waits to be computed again.
+	// Preempted: the job lost its blocks and waits to be computed again.
 	Preempted
-	// Finished: the job has all its output tokens and holds nothing any more.
+	// Finished: the job has all its output tokens and holds no blocks.
 	Finished
 )
 
-// String is the kind's name.
+// String returns the kind's name.
 func (k EventKind) String() string {
 	return [...]string{"first token", "token", "preempted", "finished"}[k]
 }
@@ -78,17 +78,17 @@ type Event struct {
 	At   time.Duration
 }
 
-// Stats is a snapshot of an engine. The counters grow for ever.
+// Stats is a snapshot of an engine. Counters only grow.
 type Stats struct {
 	Waiting, Running int
 	UsedBlocks       int // pinned by running jobs
-	StoredBlocks     int // findable, pinned or not
+	CachedBlocks     int // pinned or not
 	TotalBlocks      int
 	BlockSize        int // tokens
 
 	QueryTokens      uint64 // prompt tokens looked up in the cache
-	HitTokens        uint64 // of these found
-	PromptTokens     uint64 // prompts whose first token is out
+	HitTokens        uint64 // of these, found
+	PromptTokens     uint64 // of prompts that have their first token
 	GenerationTokens uint64
 	Finished         uint64
 	Cancelled        uint64
@@ -96,33 +96,34 @@ type Stats struct {
 	Steps            uint64
 }
 
-// KVUsage is the used share of the cache, 0 to 1.
+// KVUsage returns the used share of the KV cache, 0 to 1.
 func (s Stats) KVUsage() float64 { return float64(s.UsedBlocks) / float64(s.TotalBlocks) }
 
-// EngineOptions size an Engine.
+// EngineOptions configure an Engine.
 type EngineOptions struct {
 	Profile     Profile
-	BlockSize   int // tokens in a block of KV cache
+	BlockSize   int // tokens per block of KV cache
 	CacheTokens int // KV cache in tokens, rounded down to blocks
-	// EachToken asks for a Token event for every token. Without it, steps that
-	// only decode are taken many at once.
+	// EachToken requests a Token event for every token. Without it, many steps
+	// that only decode are simulated as one.
 	EachToken bool
-	// Stored, unless nil, is called when block i of a job becomes findable, and
-	// Removed when the block of that key no longer is; both within Step, Submit
+	// Stored, unless nil, is called when block i of a job is cached, and Removed
+	// when the block of that key is evicted. Both are called within Step, Submit
 	// or Cancel.
 	Stored  func(j *Job, i int)
 	Removed func(key uint64)
 }
 
-// ErrTooLarge refuses a job that the whole cache could not hold.
+// ErrTooLarge is returned for a job that does not fit into the whole cache.
 var ErrTooLarge = errors.New("sim: job larger than the KV cache")
 
-// Engine models one LLM engine with continuous batching. Time is what its
-// caller says it is: Submit and Cancel take the present, Next tells when the
-// step in progress ends, Step ends it. The caller ends every step that is due
-// before it submits or cancels at a later time.
+// Engine models one LLM engine with continuous batching, chunked prefill and a
+// prefix cache. The caller provides the time: Submit and Cancel take the current
+// time, Next returns when the step in progress ends, and Step ends it. The
+// caller must end every step that is due before it submits or cancels at a later
+// time.
 //
-// An Engine is not safe for concurrent use, and equal calls give equal results.
+// An Engine is not safe for concurrent use. Equal calls give equal results.
 type Engine struct {
 	p         Profile
 	blockSize int
@@ -137,18 +138,18 @@ type Engine struct {
 	growing  []*Job     // decoding, need a block before the next step
 	leaving  []*Job     // cancelled within the step
 	events   []Event
-	spare    [][]int32 // block lists for the next jobs
+	spare    [][]int32 // block lists to reuse
 
-	// The step in progress. While decoding only it stands for many.
+	// The step in progress. Without prefill it stands for several steps.
 	active     bool
 	start, end time.Duration
 	steps      int
 
-	clock    int    // decode steps done, the time scale of Job.due
+	clock    int    // decode steps done, the unit of Job.due
 	context  int    // tokens that a decode step reads
 	admitted uint64 // jobs admitted so far
-	blocked  *Job   // the head of the queue when it did not fit
-	changes  uint64 // cache.changes then
+	blocked  *Job   // the head of the queue, if it did not fit
+	changes  uint64 // value of cache.changes then
 	stats    Stats
 }
 
@@ -158,7 +159,7 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 		return nil, err
 	}
 	if o.BlockSize < 1 || o.CacheTokens < o.BlockSize {
-		return nil, fmt.Errorf("sim: a cache of %d tokens in blocks of %d", o.CacheTokens, o.BlockSize)
+		return nil, fmt.Errorf("sim: a cache of %d tokens in blocks of %d, want at least one block", o.CacheTokens, o.BlockSize)
 	}
 	n := o.CacheTokens / o.BlockSize
 	if n >= math.MaxInt32 {
@@ -170,7 +171,8 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 	}, nil
 }
 
-// Follow calls stored and removed besides those that are called already.
+// Follow adds callbacks to EngineOptions.Stored and Removed. They are called
+// after those that exist.
 func (e *Engine) Follow(stored func(j *Job, i int), removed func(key uint64)) {
 	if before := e.stored; before != nil {
 		after := stored
@@ -183,17 +185,17 @@ func (e *Engine) Follow(stored func(j *Job, i int), removed func(key uint64)) {
 	e.stored, e.cache.removed = stored, removed
 }
 
-// Holds reports whether the block of that key is findable.
+// Holds reports whether the block of that key is cached.
 func (e *Engine) Holds(key uint64) bool {
 	_, ok := e.cache.table[key]
 	return ok
 }
 
-// Submit queues a job at time now. It fails with ErrTooLarge, and for a job
-// without input or output.
+// Submit queues a job at time now. It returns ErrTooLarge for a job that never
+// fits, and an error for a job without input or output.
 func (e *Engine) Submit(now time.Duration, j *Job) error {
 	if j.Input < 1 || j.Output < 1 {
-		return fmt.Errorf("sim: a job of %d input and %d output tokens", j.Input, j.Output)
+		return fmt.Errorf("sim: a job with %d input and %d output tokens, want at least 1", j.Input, j.Output)
 	}
 	if e.blocksFor(j.Input+j.Output) > e.cache.size() {
 		return ErrTooLarge
@@ -204,7 +206,7 @@ func (e *Engine) Submit(now time.Duration, j *Job) error {
 	return nil
 }
 
-// Wake has the engine look at its queue at the next step, at once when idle.
+// Wake makes the engine check its queue at the next step, or now if it is idle.
 func (e *Engine) Wake(now time.Duration) {
 	if e.active {
 		e.cut(now)
@@ -213,9 +215,9 @@ func (e *Engine) Wake(now time.Duration) {
 	}
 }
 
-// Cancel ends a job at time now; no event about it follows. A running job
-// holds its memory until the step in progress ends. A job that has ended, or
-// was never submitted, is left alone.
+// Cancel ends a job at time now; no event about it follows. A running job holds
+// its blocks until the step in progress ends. Cancel ignores a job that has
+// ended or was never submitted.
 func (e *Engine) Cancel(now time.Duration, j *Job) {
 	switch {
 	case j.state == jobWaiting:
@@ -232,12 +234,12 @@ func (e *Engine) Cancel(now time.Duration, j *Job) {
 	}
 }
 
-// Next tells when the step in progress ends, and false when the engine is idle.
+// Next returns when the step in progress ends, and false if the engine is idle.
 func (e *Engine) Next() (time.Duration, bool) { return e.end, e.active }
 
-// Step ends the step in progress, if it is due at now, and begins the next.
-// The events are those of this one step, and belong to the engine until the
-// next call.
+// Step ends the step in progress, if it is due at now, and begins the next. It
+// returns the events of the step that ended; the slice is valid until the next
+// call.
 func (e *Engine) Step(now time.Duration) []Event {
 	e.events = e.events[:0]
 	if !e.active || now < e.end {
@@ -245,7 +247,7 @@ func (e *Engine) Step(now time.Duration) []Event {
 	}
 	at := e.end
 	for _, j := range e.leaving {
-		e.drop(j)
+		e.release(j)
 	}
 	e.leaving = e.leaving[:0]
 
@@ -255,11 +257,11 @@ func (e *Engine) Step(now time.Duration) []Event {
 	e.context += e.steps * len(e.decodes)
 	if e.eachToken {
 		for _, j := range e.decodes {
-			e.tell(Token, j)
+			e.emit(Token, j)
 		}
 	}
 	e.advancePrefills()
-	e.settleDecodes()
+	e.advanceDecodes()
 	e.schedule(at)
 	return e.events
 }
@@ -269,7 +271,7 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Waiting, s.Running = e.waiting.len(), len(e.running)
 	s.TotalBlocks, s.BlockSize = e.cache.size(), e.blockSize
-	s.UsedBlocks, s.StoredBlocks = e.cache.size()-e.cache.free, len(e.cache.table)
+	s.UsedBlocks, s.CachedBlocks = e.cache.size()-e.cache.free, len(e.cache.table)
 	return s
 }
 
@@ -281,13 +283,13 @@ func (e *Engine) Jobs(f func(j *Job, running bool)) {
 	e.waiting.each(func(j *Job) { f(j, false) })
 }
 
-func (e *Engine) tell(kind EventKind, j *Job) {
+func (e *Engine) emit(kind EventKind, j *Job) {
 	e.events = append(e.events, Event{Kind: kind, Job: j, At: e.end})
 }
 
 func (e *Engine) blocksFor(tokens int) int { return (tokens + e.blockSize - 1) / e.blockSize }
 
-// produced is the number of output tokens of a job.
+// produced returns the number of output tokens of a job.
 func (e *Engine) produced(j *Job) int {
 	if j.state == jobDecode {
 		return j.tokens + e.clock - j.joined
@@ -295,15 +297,15 @@ func (e *Engine) produced(j *Job) int {
 	return j.tokens
 }
 
-// decodeTime is the time in nanoseconds of the first n decode steps from now
-// on: each reads the context, which grows by one token a job and step.
+// decodeTime returns the duration in nanoseconds of the next n decode steps.
+// Each reads the context, which grows by one token per job and step.
 func (e *Engine) decodeTime(n int) float64 {
 	grown := float64(len(e.decodes)) * float64(n) * float64(n-1) / 2
 	return float64(n)*float64(e.p.Base) + e.p.ContextRead*(float64(n)*float64(e.context)+grown)
 }
 
-// cut shortens a run of decode steps to the one that is in progress at now. One
-// that ends just now is over, like any other that the caller has to end first.
+// cut shortens a run of decode steps so that it ends with the one in progress at
+// now. A step that ends exactly at now has ended.
 func (e *Engine) cut(now time.Duration) {
 	if !e.active || e.steps == 1 {
 		return
@@ -314,5 +316,5 @@ func (e *Engine) cut(now time.Duration) {
 	e.steps, e.end = n, e.start+time.Duration(e.decodeTime(n))
 }
 
-// Generated is the number of output tokens of a job that has ended.
+// Generated returns the number of output tokens of a job that has ended.
 func (j *Job) Generated() int { return j.tokens }

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Profile holds the speed of one engine: a model on its hardware. A step takes
+// Profile is the speed of one engine: a model on its hardware. A step takes
 //
-//	max(Base, u/PrefillRate) + (attention)
+//	max(Base, u/PrefillRate) + attention
 //
-// where u are the prompt tokens computed in the step. Attention adds
-// position/AttentionDepth of its own linear cost to each prompt token, and
+// where u is the number of prompt tokens computed in the step. Attention adds
+// position/AttentionDepth of its linear cost to each prompt token, and
 // ContextRead for each token of context that a decoding sequence reads.
 type Profile struct {
 	Name string
 	// PrefillRate is the speed of prompt tokens at position 0, in tokens/s.
 	PrefillRate float64
-	// Chunk is the token budget of a step: one for each decoding sequence, the
-	// rest for prompts, first come first served.
+	// Chunk is the token budget of a step: one token for each decoding sequence,
+	// the rest for prompts, first come, first served.
 	Chunk int
 	// Base is the shortest time of a step: reading the weights once.
 	Base time.Duration
@@ -52,7 +52,7 @@ var Profile70B = Profile{
 // 4,096 with 8 KV heads, on one such accelerator at the same efficiencies:
 // 16 GFLOP a token gives 21,600 tokens/s; 16 GB of weights 6.7 ms and some
 // launch overhead; 128 KiB of KV a token 54 ns; 4 × 4,096 × 32 FLOP for each
-// token before, likewise, a depth of 25,600. The chunk is vLLM's default for servers.
+// token before, a depth of 25,600, likewise. The chunk is vLLM's default for servers.
 var Profile8B = Profile{
 	Name: "8b", PrefillRate: 21_600, Chunk: 2048, Base: 8 * time.Millisecond,
 	ContextRead: 54, AttentionDepth: 25_600, MaxRunning: 256,
@@ -73,7 +73,7 @@ func ProfileByName(name string) (Profile, error) {
 	return Profile{}, fmt.Errorf("profile: unknown %q; want %s", name, strings.Join(names, " or "))
 }
 
-// Scale returns the profile at factor times its speed: 0.5 is half as fast.
+// Scale returns the profile with factor times its speed: 0.5 is half as fast.
 func (p Profile) Scale(factor float64) Profile {
 	p.PrefillRate *= factor
 	p.Base = time.Duration(float64(p.Base) / factor)
@@ -81,7 +81,7 @@ func (p Profile) Scale(factor float64) Profile {
 	return p
 }
 
-// Validate tells what makes the profile unusable.
+// Validate returns an error that says why the profile is unusable.
 func (p Profile) Validate() error {
 	switch {
 	case !(p.PrefillRate > 0):
@@ -89,7 +89,7 @@ func (p Profile) Validate() error {
 	case p.MaxRunning < 1:
 		return fmt.Errorf("profile %q: %d running sequences, want at least 1", p.Name, p.MaxRunning)
 	case p.Chunk <= p.MaxRunning:
-		return fmt.Errorf("profile %q: a chunk of %d tokens leaves prompts none beside %d running sequences", p.Name, p.Chunk, p.MaxRunning)
+		return fmt.Errorf("profile %q: a chunk of %d tokens, want more than the %d running sequences, which need one each", p.Name, p.Chunk, p.MaxRunning)
 	case p.Base < 0 || !(p.ContextRead >= 0):
 		return fmt.Errorf("profile %q: negative step time", p.Name)
 	case !(p.AttentionDepth > 0):
@@ -98,7 +98,7 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// prefill is the linear and the attention time of prompt tokens from..to, in
+// prefill returns the linear and the attention time of prompt tokens from..to, in
 // nanoseconds.
 func (p *Profile) prefill(from, to int) (linear, attention float64) {
 	linear = float64(to-from) * 1e9 / p.PrefillRate

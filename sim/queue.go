@@ -2,8 +2,8 @@ package sim
 
 import "slices"
 
-// jobQueue is the first-come queue of waiting jobs. Popping is cheap however
-// long it is; only a preempted job goes to its front.
+// jobQueue is the first-come, first-served queue of waiting jobs. Popping takes
+// amortised constant time. Only a preempted job is pushed to the front.
 type jobQueue struct {
 	jobs []*Job
 	head int

@@ -1,16 +1,16 @@
 package sim
 
-// Share gives engines one cache, as large as theirs together, and one queue,
-// from which whichever has room in a step takes the head. The engines must be
-// new and of one block size. A caller submits to any of them and then wakes
-// all.
-func Share(fleet []*Engine) {
+// Share gives the engines one common cache, as large as all of theirs, and one
+// common queue: an engine with capacity in a step takes the head of the queue.
+// The engines must be new and have the same block size. The caller submits to
+// any of them and then wakes all.
+func Share(engines []*Engine) {
 	blocks := 0
-	for _, e := range fleet {
+	for _, e := range engines {
 		blocks += e.cache.size()
 	}
 	c, q := newCache(blocks, nil), new(jobQueue)
-	for _, e := range fleet {
+	for _, e := range engines {
 		e.cache, e.waiting = c, q
 	}
 }

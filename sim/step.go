@@ -1,12 +1,13 @@
 package sim
 
 import (
+	"container/heap"
 	"slices"
 	"time"
 )
 
-// advancePrefills credits the prompt tokens of the step that ends. A prompt
-// that is done yields a token in the same step.
+// advancePrefills counts the prompt tokens of the step that ends. A complete
+// prompt yields a token in the same step.
 func (e *Engine) advancePrefills() {
 	left := e.prefills[:0]
 	for _, j := range e.prefills {
@@ -26,63 +27,63 @@ func (e *Engine) advancePrefills() {
 		j.tokens++
 		e.stats.GenerationTokens++
 		if kind == FirstToken || e.eachToken {
-			e.tell(kind, j)
+			e.emit(kind, j)
 		}
 		j.state, j.joined = jobDecode, e.clock
 		e.context += j.Input + j.tokens
 		e.setDue(j)
-		e.decodes.push(j)
+		heap.Push(&e.decodes, j)
 	}
 	clear(e.prefills[len(left):])
 	e.prefills = left
 }
 
-// setDue works out the decode step at which the job has all its tokens or
-// would write past its last block. The step after token n writes at position
-// Input+n.
+// setDue computes the decode step at which the job has all its tokens or needs
+// another block. The step after token n writes at position Input+n.
 func (e *Engine) setDue(j *Job) {
-	room := len(j.blocks)*e.blockSize - j.Input + 1
-	j.due = j.joined + min(j.Output, room) - j.tokens
+	capacity := len(j.blocks)*e.blockSize - j.Input + 1
+	j.due = j.joined + min(j.Output, capacity) - j.tokens
 }
 
-// settleDecodes ends the jobs that are complete and collects those that need
-// memory before the next step.
-func (e *Engine) settleDecodes() {
+// advanceDecodes ends the complete jobs and collects those that need a block
+// before the next step.
+func (e *Engine) advanceDecodes() {
 	for len(e.decodes) > 0 && e.decodes[0].due <= e.clock {
 		j := e.decodes[0]
 		if n := e.produced(j); n < j.Output {
-			// Parked beyond reach of this loop; grow sets it right.
+			// Out of reach of this loop until grow sets it again.
 			j.due = int(^uint(0) >> 1)
-			e.decodes.fix(0)
+			heap.Fix(&e.decodes, 0)
 			e.growing = append(e.growing, j)
 			continue
 		}
 		e.store(j, j.target/e.blockSize, (j.Input+j.Output-1)/e.blockSize)
-		e.drop(j)
+		e.release(j)
 		e.stats.Finished++
-		e.tell(Finished, j)
+		e.emit(Finished, j)
 	}
 }
 
-// store makes the job's blocks from..to findable, as far as they have keys.
-// Those that another copy kept nameless get their names first, where that copy
-// is gone: a block is never stored without all those before it.
+// store caches the job's blocks from..to, as far as they have keys. Duplicates
+// are cached first if the other copy is gone: a block is never cached without
+// all blocks before it.
 func (e *Engine) store(j *Job, from, to int) {
 	if from >= min(to, len(j.Blocks)) {
 		return
 	}
-	for _, i := range j.twins {
-		e.name(j, i)
+	for _, i := range j.duplicates {
+		e.storeBlock(j, i)
 	}
 	for i := from; i < min(to, len(j.Blocks)); i++ {
-		if !e.name(j, i) {
-			j.twins = append(j.twins, i)
+		if !e.storeBlock(j, i) {
+			j.duplicates = append(j.duplicates, i)
 		}
 	}
 }
 
-// name makes the job's block i findable, unless another one is by the same key.
-func (e *Engine) name(j *Job, i int) bool {
+// storeBlock caches the job's block i and reports whether it is cached now; it
+// is not if another block has the same key.
+func (e *Engine) storeBlock(j *Job, i int) bool {
 	b := j.blocks[i]
 	if e.cache.store(b, j.Blocks[i]) && e.stored != nil {
 		e.stored(j, i)
@@ -90,11 +91,11 @@ func (e *Engine) name(j *Job, i int) bool {
 	return e.cache.blocks[b].keyed
 }
 
-// drop takes an admitted job out of the engine.
-func (e *Engine) drop(j *Job) {
+// release removes an admitted job from the engine.
+func (e *Engine) release(j *Job) {
 	if j.state == jobDecode {
 		e.context -= j.Input + e.produced(j)
-		e.decodes.remove(j.slot)
+		heap.Remove(&e.decodes, j.slot)
 	} else {
 		i := slices.Index(e.prefills, j)
 		e.prefills = slices.Delete(e.prefills, i, i+1)
@@ -106,13 +107,12 @@ func (e *Engine) drop(j *Job) {
 	e.running[j.place].place = j.place
 	e.running[last] = nil
 	e.running = e.running[:last]
-	// The deepest block goes first, so that it is evicted before those that
-	// are of no less use.
+	// The deepest block first, so that it is evicted before its prefix.
 	for i := len(j.blocks) - 1; i >= 0; i-- {
 		e.cache.release(j.blocks[i])
 	}
 	e.spare = append(e.spare, j.blocks[:0])
-	j.blocks, j.twins = nil, nil
+	j.blocks, j.duplicates = nil, nil
 }
 
 // schedule plans the step that begins at time at.
@@ -143,7 +143,7 @@ func (e *Engine) schedule(at time.Duration) {
 		base := max(linear, float64(e.p.Base))
 		e.end += time.Duration(base + attention + e.p.ContextRead*float64(e.context))
 	default:
-		// A job that was kept out because of a preemption may fit next time.
+		// A job that was not admitted because of a preemption may fit next time.
 		if !e.eachToken && !preempted {
 			e.steps = e.decodes[0].due - e.clock
 		}
@@ -151,9 +151,9 @@ func (e *Engine) schedule(at time.Duration) {
 	}
 }
 
-// grow gives the decoding jobs that reached the end of a block another one,
-// oldest first. Where none is left the youngest running job loses all of its
-// own; grow then returns true.
+// grow allocates a block for each decoding job that has filled its last one,
+// oldest first. If none is free, it preempts the youngest running job and
+// returns true.
 func (e *Engine) grow() (preempted bool) {
 	slices.SortFunc(e.growing, func(a, b *Job) int {
 		if a.admitted < b.admitted {
@@ -171,15 +171,15 @@ func (e *Engine) grow() (preempted bool) {
 		}
 		n := len(j.blocks)
 		e.store(j, n-1, n)
-		j.blocks = append(j.blocks, e.cache.take())
+		j.blocks = append(j.blocks, e.cache.allocate())
 		e.setDue(j)
-		e.decodes.fix(j.slot)
+		heap.Fix(&e.decodes, j.slot)
 	}
 	e.growing = e.growing[:0]
 	return preempted
 }
 
-// preempt sends the youngest running job back to the head of the queue.
+// preempt returns the youngest running job to the head of the queue.
 func (e *Engine) preempt() {
 	j := e.running[0]
 	for _, other := range e.running {
@@ -187,24 +187,24 @@ func (e *Engine) preempt() {
 			j = other
 		}
 	}
-	e.drop(j)
+	e.release(j)
 	j.state = jobWaiting
 	e.waiting.pushFront(j)
 	e.stats.Preemptions++
-	e.tell(Preempted, j)
+	e.emit(Preempted, j)
 }
 
-// admit moves the head of the queue to prefill, if there is one, a sequence
-// slot is free, and all blocks of its prompt fit.
+// admit moves the head of the queue to prefill if there is one, a sequence slot
+// is free, and all blocks of its prompt fit.
 func (e *Engine) admit() bool {
 	if e.waiting.len() == 0 || len(e.running) >= e.p.MaxRunning || e.blocked == e.waiting.front() && e.changes == e.cache.changes {
 		return false
 	}
 	j := e.waiting.front()
-	// Tokens made before a preemption are computed again like a prompt.
+	// Tokens generated before a preemption are recomputed like a prompt.
 	target := j.Input + j.tokens
 	// The last token is always computed: its result is the first output.
-	hits, free := e.cache.chain(j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)])
+	hits, free := e.cache.matchPrefix(j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)])
 	need := e.blocksFor(target)
 	if need-hits+free > e.cache.free {
 		e.blocked, e.changes = j, e.cache.changes
@@ -221,7 +221,7 @@ func (e *Engine) admit() bool {
 		j.blocks = append(j.blocks, b)
 	}
 	for range need - hits {
-		j.blocks = append(j.blocks, e.cache.take())
+		j.blocks = append(j.blocks, e.cache.allocate())
 	}
 	j.target, j.done = target, hits*e.blockSize
 	if !j.counted {

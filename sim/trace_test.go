@@ -26,8 +26,8 @@ type conversationRow struct {
 	at time.Duration
 }
 
-// readConversation loads the conversation trace with the requests of each 3 s tick
-// spread over it, in order of time.
+// readConversation reads the conversation trace, in order of time. Requests of
+// one 3 s tick get random times within it.
 func readConversation(tb testing.TB) []conversationRow {
 	f, err := os.Open(conversation)
 	if os.IsNotExist(err) {
@@ -37,7 +37,7 @@ func readConversation(tb testing.TB) []conversationRow {
 		tb.Fatal(err)
 	}
 	defer f.Close()
-	chance := rand.New(rand.NewPCG(1, 1))
+	random := rand.New(rand.NewPCG(1, 1))
 	var rows []conversationRow
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
@@ -47,7 +47,7 @@ func readConversation(tb testing.TB) []conversationRow {
 			tb.Fatal(err)
 		}
 		r.HashIDs = r.HashIDs[:r.Input/conversationBlock]
-		r.at = time.Duration(float64(r.Timestamp)*1e6 + chance.Float64()*3e9)
+		r.at = time.Duration(float64(r.Timestamp)*1e6 + random.Float64()*3e9)
 		rows = append(rows, r)
 	}
 	if err := lines.Err(); err != nil {
@@ -57,16 +57,16 @@ func readConversation(tb testing.TB) []conversationRow {
 	return rows
 }
 
-// replayInTurn sends the trace to engines in turn at rate requests/s and returns
-// each time to first token, sorted, in seconds, the sum of the times at which
-// each engine was done, and the hit rate.
+// replayInTurn sends the trace to the engines in turn at rate requests/s. It
+// returns the times to first token in seconds, sorted, the sum of the times at
+// which the engines became idle, and the hit rate.
 func replayInTurn(tb testing.TB, rows []conversationRow, engines, cacheTokens int, rate float64) (ttft []float64, busy time.Duration, hits float64) {
 	span := rows[len(rows)-1].at - rows[0].at
 	stretch := float64(len(rows)) / rate / span.Seconds()
-	fleet := make([]*Engine, engines)
-	for i := range fleet {
+	all := make([]*Engine, engines)
+	for i := range all {
 		var err error
-		if fleet[i], err = NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: cacheTokens}); err != nil {
+		if all[i], err = NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: cacheTokens}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -89,14 +89,14 @@ func replayInTurn(tb testing.TB, rows []conversationRow, engines, cacheTokens in
 		at := time.Duration(float64(r.at-rows[0].at) * stretch)
 		j := &Job{Blocks: r.HashIDs, Input: r.Input, Output: r.Output}
 		arrived[j] = at
-		e := fleet[i%engines]
+		e := all[i%engines]
 		drain(e, at)
 		if err := e.Submit(at, j); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	var queries, found uint64
-	for _, e := range fleet {
+	for _, e := range all {
 		drain(e, math.MaxInt64)
 		busy += e.end
 		s := e.Stats()
@@ -109,8 +109,8 @@ func replayInTurn(tb testing.TB, rows []conversationRow, engines, cacheTokens in
 	return ttft, busy, float64(found) / float64(queries)
 }
 
-// One cache of all requests finds what the publishers of the trace and of the
-// policy comparison found.
+// TestEngineTraceHitRate: one cache has the hit rate that the publishers of the
+// trace and of the policy comparison report.
 func TestEngineTraceHitRate(t *testing.T) {
 	rows := readConversation(t)
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestEngineTraceHitRate(t *testing.T) {
 		{1_000_000, 0.054, 0.056},
 		{200_000_000, 0.3735 - 0.003, 0.3735 + 0.003},
 	} {
-		// One request after the other: what counts is the order alone.
+		// One request after the other: only the order matters.
 		e, err := NewEngine(EngineOptions{Profile: Profile70B, BlockSize: conversationBlock, CacheTokens: c.cache})
 		if err != nil {
 			t.Fatal(err)
@@ -141,8 +141,8 @@ func TestEngineTraceHitRate(t *testing.T) {
 	}
 }
 
-// Round robin over eight engines saturates where the policy comparison says,
-// and its times come out as they did there.
+// TestEngineTraceRoundRobin: round robin over eight engines saturates at the rate
+// that the policy comparison reports, with its times to first token.
 func TestEngineTraceRoundRobin(t *testing.T) {
 	rows := readConversation(t)
 	const published = 4.67 // requests/s

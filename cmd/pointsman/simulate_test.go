@@ -109,7 +109,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"--policy=random,":             "policy: an empty name; want ",
 		"--profile=7b":                 `profile: unknown "7b"; want 70b or 8b`,
 		"--profile=8b:chunk=x":         `profile: "chunk=x", want a number for one of attention_depth, base_ms,`,
-		"--profile=8b:chunk=1":         "leaves prompts none",
+		"--profile=8b:chunk=1":         "want more than the 256 running sequences",
 		"--fail=3@60s":                 `fail: "3@60s", want a time and a replica as 60s@3`,
 		"--fail=60s@8":                 "failure of replica 8, want 0 to 7",
 		"--plot=x.pdf":                 `plot: "x.pdf", want a file that ends in .svg or .png`,

@@ -351,7 +351,7 @@ func (l *link) quiet() {
 			l.t.Fatal("what is told is not so")
 		}
 	}
-	stored := l.engine.Stats().StoredBlocks
+	stored := l.engine.Stats().CachedBlocks
 	if whole && stored != len(known) {
 		l.t.Fatalf("%d blocks are known to be cached, %d are, and all was told", len(known), stored)
 	}

@@ -201,7 +201,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := engine.Stats().StoredBlocks; r.table.liveBlocks != n {
+		if n := engine.Stats().CachedBlocks; r.table.liveBlocks != n {
 			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.liveBlocks, n)
 		}
 		return keys(r)
