@@ -10,13 +10,14 @@ type account struct {
 	load     loadEstimate
 	caches   cacheModel
 	sessions sessionMemory
+	lease    time.Duration // a reservation that is not reported for so long ends
 }
 
 // reserve makes a reservation for r on replica, as decided at now, and books it.
-func (a *account) reserve(r *Request, replica *Replica, now, lease time.Duration) *reservation {
+func (a *account) reserve(r *Request, replica *Replica, now time.Duration) *reservation {
 	v := a.add(r.ID)
 	v.decided = replica
-	v.at, v.lease = now, now+lease
+	v.at, v.lease = now, now+a.lease
 	v.tokens = r.Input + max(r.Output, 0)
 	v.input = r.Input
 	v.request.keep(r)
@@ -26,9 +27,9 @@ func (a *account) reserve(r *Request, replica *Replica, now, lease time.Duration
 
 // adopt makes a reservation for a request that the proxy sent to replica without
 // a decision, and books it. Nothing is known of its prompt.
-func (a *account) adopt(id ID, pool *Pool, replica *Replica, now, lease time.Duration) *reservation {
+func (a *account) adopt(id ID, pool *Pool, replica *Replica, now time.Duration) *reservation {
 	v := a.add(id)
-	v.at, v.lease = now, now+lease
+	v.at, v.lease = now, now+a.lease
 	v.request.keep(&Request{ID: id, Pool: pool, Output: -1})
 	a.book(v, replica, now)
 	return v
@@ -92,8 +93,8 @@ func (a *account) start(v *reservation, ttft, now time.Duration) {
 }
 
 // renew gives v a new lease: it was reported.
-func (a *account) renew(v *reservation, now, lease time.Duration) {
-	v.lease = now + lease
+func (a *account) renew(v *reservation, now time.Duration) {
+	v.lease = now + a.lease
 	a.touch(v)
 }
 
@@ -102,4 +103,23 @@ func (a *account) end(v *reservation, o Outcome, now time.Duration) {
 	a.load.ended(v, o)
 	a.unbook(v, now)
 	a.remove(v)
+}
+
+// usage is the used share of r's KV cache: by the blocks in use where the cache is
+// modelled, else by the tokens in flight.
+func (a *account) usage(r *Replica) float64 {
+	used := r.tokens
+	if r.cache != nil && r.cache.InUse() > 0 {
+		used = r.cache.InUse() * a.caches.blockTokens
+	}
+	return float64(used) / float64(max(r.CacheTokens(), 1))
+}
+
+// localLoad counts the load of r, as of the last advance of its prefill queue.
+func (a *account) localLoad(r *Replica) localLoad {
+	return localLoad{
+		waiting: float64(r.prefill.n),
+		running: float64(r.inFlight - r.prefill.n),
+		usage:   a.usage(r),
+	}
 }

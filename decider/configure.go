@@ -1,7 +1,5 @@
 package decider
 
-import "time"
-
 // configure applies c. Replicas that keep their name keep their state.
 func (p *Pool) configure(c PoolConfig) {
 	p.mu.Lock()
@@ -48,48 +46,9 @@ func (p *Pool) configure(c PoolConfig) {
 	if first {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
 	}
-	p.slowStart = c.SlowStart
-	p.setReplicas(p.listedReplicas(c, now))
+	p.slowStart, p.lease = c.SlowStart, c.Lease
+	p.setReplicas(p.configured(c, now))
 	p.admission.configure(c.Admission, now)
-}
-
-// listedReplicas are the replicas of c, and those that were discovered before if
-// it has more to come from the proxy. Replicas that keep their name keep their
-// state.
-func (p *Pool) listedReplicas(c PoolConfig, now time.Duration) []*Replica {
-	keep := p.replicas[:0:0]
-	seen := map[string]bool{}
-	for _, rc := range c.Replicas {
-		r := p.byName[rc.Name]
-		if r == nil {
-			r = &Replica{name: rc.Name, since: now, weight: max(rc.Weight, 1)}
-		}
-		if !r.listed {
-			r.listed, r.down, r.draining = true, false, false
-		}
-		r.address, r.zone, r.node = rc.Address, rc.Zone, rc.Node
-		r.limit = rc.Limit
-		if r.limit == 0 {
-			r.limit = c.Limit
-		}
-		if rc.Weight > 0 {
-			r.weight = rc.Weight
-		}
-		r.cacheTokens = rc.CacheTokens
-		if r.signals.CacheTokens > 0 {
-			r.cacheTokens = r.signals.CacheTokens
-		}
-		keep, seen[rc.Name] = append(keep, r), true
-	}
-	if c.Discover {
-		for _, r := range p.replicas {
-			if !seen[r.name] && !r.listed {
-				r.limit, r.cacheTokens = c.Limit, r.signals.CacheTokens
-				keep = append(keep, r)
-			}
-		}
-	}
-	return keep
 }
 
 // setReplicas makes list the membership. The caller holds the lock.

@@ -107,7 +107,7 @@ func (d *Decider) PoolNamed(name []byte) *Pool {
 // ended before it reached one.
 func (d *Decider) Finished(o Outcome) {
 	for _, p := range d.Pools() {
-		if p.finishedOrGone(o) {
+		if p.finishedHere(o, true) {
 			return
 		}
 	}
@@ -117,7 +117,7 @@ func (d *Decider) Finished(o Outcome) {
 // report was lost. It returns whether there was a reservation to end.
 func (d *Decider) FinishedIfReserved(o Outcome) bool {
 	for _, p := range d.Pools() {
-		if p.finishedIfReserved(o) {
+		if p.finishedHere(o, false) {
 			return true
 		}
 	}

@@ -32,7 +32,12 @@ func (e Engine) FirstTokens(n int) {
 	known := min(n, f.credit)
 	f.credit -= known
 	r.promptWindow.first += n
-	p.startOldest(r, n-known, now)
+	if n > known && r.prefill.n > 0 {
+		p.load.oldestDone(r, n-known, now, func(v *reservation) {
+			p.start(v, now-v.at, now)
+			p.renew(v, now)
+		})
+	}
 	if r.prefill.n == 0 && f.creditAt < f.before {
 		f.credit = 0 // no count is that late
 	}
@@ -47,17 +52,6 @@ func (e Engine) AwaitingFirstToken() int {
 		return r.waiting
 	}
 	return 0
-}
-
-// begin notes the first tokens of the n oldest requests in r's queue.
-func (p *Pool) startOldest(r *Replica, n int, now time.Duration) {
-	if n <= 0 || r.prefill.n == 0 {
-		return
-	}
-	p.load.oldestDone(r, n, now, func(v *reservation) {
-		p.start(v, now-v.at, now)
-		p.renew(v, now)
-	})
 }
 
 // countsFirstTokens reports whether r's engine reports its count of first tokens.

@@ -65,25 +65,6 @@ func (e Engine) Restarted() {
 	r.firstTokens, r.promptWindow = firstTokens{}, promptWindow{}
 }
 
-// localLoad counts the load of r, as of the last advance of its queue.
-func (p *Pool) localLoad(r *Replica) localLoad {
-	return localLoad{
-		waiting: float64(r.prefill.n),
-		running: float64(r.inFlight - r.prefill.n),
-		usage:   p.usage(r),
-	}
-}
-
-// usage is the used share of r's KV cache: by the blocks in use where the pool
-// has an image of the cache, else by the tokens in flight.
-func (p *Pool) usage(r *Replica) float64 {
-	used := p.view.BlocksInUse(r.index) * p.view.BlockTokens
-	if used == 0 {
-		used = r.tokens
-	}
-	return float64(used) / float64(max(r.CacheTokens(), 1))
-}
-
 // trust is the weight of the replica's signals at now, from 0 to 1.
 func (r *Replica) trust(now time.Duration) float64 {
 	if !r.signals.Known {
@@ -124,7 +105,7 @@ func (v *View) RunningRequests(i int) float64 {
 // KVUsage estimates the used share of replica i's KV cache, 0 to 1.
 func (v *View) KVUsage(i int) float64 {
 	r := v.Replicas[i]
-	x := v.pool.usage(r)
+	x := v.pool.account.usage(r)
 	if w := r.trust(v.Now); w > 0 {
 		x += w * (r.signals.KVUsage - r.atSignals.usage)
 	}

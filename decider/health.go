@@ -15,13 +15,13 @@ const (
 )
 
 // eject counts a failure of r at now and ejects it, for first if it is the first
-// one in a row. The caller holds the lock.
-func (p *Pool) eject(r *Replica, first, now time.Duration) {
+// one in a row.
+func (m *members) eject(r *Replica, first, now time.Duration) {
 	r.failed++
 	r.failures++
 	pause := min(first<<min(r.failures-1, 16), ejectMost)
 	r.ejectedUntil = max(r.ejectedUntil, now+pause)
-	p.ejectedUntil = max(p.ejectedUntil, r.ejectedUntil)
+	m.ejectedUntil = max(m.ejectedUntil, r.ejectedUntil)
 }
 
 // succeeded counts a request that r served, and ends its ejection.

@@ -30,6 +30,45 @@ func (m *members) set(list []*Replica) {
 	m.replicas = list
 }
 
+// configured are the replicas of c, and those that were discovered before if c
+// leaves the membership to the proxy. Replicas that keep their name keep their
+// state.
+func (m *members) configured(c PoolConfig, now time.Duration) []*Replica {
+	keep := m.replicas[:0:0]
+	seen := map[string]bool{}
+	for _, rc := range c.Replicas {
+		r := m.byName[rc.Name]
+		if r == nil {
+			r = &Replica{name: rc.Name, since: now, weight: max(rc.Weight, 1)}
+		}
+		if !r.listed {
+			r.listed, r.down, r.draining = true, false, false
+		}
+		r.address, r.zone, r.node = rc.Address, rc.Zone, rc.Node
+		r.limit = rc.Limit
+		if r.limit == 0 {
+			r.limit = c.Limit
+		}
+		if rc.Weight > 0 {
+			r.weight = rc.Weight
+		}
+		r.cacheTokens = rc.CacheTokens
+		if r.signals.CacheTokens > 0 {
+			r.cacheTokens = r.signals.CacheTokens
+		}
+		keep, seen[rc.Name] = append(keep, r), true
+	}
+	if c.Discover {
+		for _, r := range m.replicas {
+			if !seen[r.name] && !r.listed {
+				r.limit, r.cacheTokens = c.Limit, r.signals.CacheTokens
+				keep = append(keep, r)
+			}
+		}
+	}
+	return keep
+}
+
 // evenWeights reports whether all weights are equal.
 func (m *members) evenWeights() bool {
 	for _, r := range m.replicas {

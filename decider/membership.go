@@ -23,13 +23,13 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	p.statesAt = now
 	list := p.replicas
 	if p.config.Discover {
-		list, changed = p.membership(states, now)
+		list, changed = p.discovered(states, p.config.Limit, now)
 	}
 	touched := changed
 	for _, s := range states {
 		r := p.byName[s.Name]
 		if r == nil && p.config.Discover {
-			r = find(list, s.Name)
+			r = findReplica(list, s.Name)
 		}
 		if r == nil {
 			continue
@@ -63,16 +63,17 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	return changed
 }
 
-// membership is the list of replicas that states describe, in their order.
-func (p *Pool) membership(states []ReplicaState, now time.Duration) (list []*Replica, changed bool) {
-	if len(p.replicas) == 0 {
-		now -= p.config.SlowStart // the first ones found are the pool's start
+// discovered is the list of replicas that states describe, in their order, and
+// whether that is another one than before. limit is that of new replicas.
+func (m *members) discovered(states []ReplicaState, limit int, now time.Duration) (list []*Replica, changed bool) {
+	if len(m.replicas) == 0 {
+		now -= m.slowStart // the first ones found are the pool's start
 	}
-	changed = len(states) != len(p.replicas)
+	changed = len(states) != len(m.replicas)
 	for i, s := range states {
-		r := p.byName[s.Name]
+		r := m.byName[s.Name]
 		if r == nil {
-			r = &Replica{name: s.Name, index: -1, since: now, limit: p.config.Limit, weight: s.Weight}
+			r = &Replica{name: s.Name, index: -1, since: now, limit: limit, weight: s.Weight}
 		}
 		changed = changed || r.index != i
 		list = append(list, r)
@@ -80,7 +81,7 @@ func (p *Pool) membership(states []ReplicaState, now time.Duration) (list []*Rep
 	return list, changed
 }
 
-func find(list []*Replica, name string) *Replica {
+func findReplica(list []*Replica, name string) *Replica {
 	for _, r := range list {
 		if r.name == name {
 			return r

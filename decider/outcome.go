@@ -46,7 +46,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 	if v == nil {
 		p.admission.forget(id) // the proxy went ahead
 		p.stats.Adopted++
-		v = p.account.adopt(id, p, r, now, p.config.Lease)
+		v = p.account.adopt(id, p, r, now)
 		p.admission.sent(v, 1)
 		return v
 	}
@@ -152,26 +152,16 @@ func (p *Pool) finished(o Outcome) {
 	p.release(v, o, now)
 }
 
-// finishedIfReserved is Finished for a request that may have no reservation
-// here. It reports whether it had one.
-func (p *Pool) finishedIfReserved(o Outcome) bool {
+// finishedHere is Finished for a request that may have no reservation here; it
+// returns whether it had one. One that had none may have ended before it was
+// decided: if remember is set, the pool knows it when it is asked for it.
+func (p *Pool) finishedHere(o Outcome, remember bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.holds(o.ID) {
-		return false
-	}
-	p.finished(o)
-	return true
-}
-
-// finishedOrGone is Finished for a request that may belong to another pool. One
-// that has no reservation here has ended before it was decided: the pool may be
-// asked for it yet. It reports whether there was a reservation.
-func (p *Pool) finishedOrGone(o Outcome) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.holds(o.ID) {
-		p.gone.add(o.ID)
+		if remember {
+			p.gone.add(o.ID)
+		}
 		return false
 	}
 	p.finished(o)

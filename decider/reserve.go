@@ -10,7 +10,7 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 		p.stats.Replaced++
 		p.release(v, Outcome{End: Refused}, now)
 	}
-	p.admission.sent(p.account.reserve(r, replica, now, p.config.Lease), 1)
+	p.admission.sent(p.account.reserve(r, replica, now), 1)
 }
 
 // move books v on the replica that really serves it.
@@ -27,9 +27,6 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 		p.observer.FirstToken(&v.request, v.replica.index)
 	}
 }
-
-// renew gives v a new lease: it was reported.
-func (p *Pool) renew(v *reservation, now time.Duration) { p.account.renew(v, now, p.config.Lease) }
 
 // release ends v. The caller holds the lock.
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
