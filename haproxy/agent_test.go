@@ -1,0 +1,160 @@
+package haproxy
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/decider"
+	"pointsman/decider/policy"
+	"pointsman/decider/queue"
+)
+
+const chat = `{"model":"my-llama","messages":[{"role":"user","content":"hello"}]}`
+
+// pools has the pool llama of two replicas and the pool code of one.
+func pools(llama decider.PoolConfig) *decider.Decider {
+	epoch := time.Now()
+	d := decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { return 1 })
+	llama.Name, llama.Models, llama.Policy, llama.PolicyName = "llama", []string{"my-llama"}, &policy.RoundRobin{}, "round_robin"
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{llama,
+		{Name: "code", Models: []string{"coder"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{{Name: "c1"}}},
+	}})
+	return d
+}
+
+func rids(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", i) }
+
+// finish ends a request on r1.
+func finish(d *decider.Decider, i int) {
+	d.Pool("llama").Finished(decider.Outcome{ID: decider.ParseID([]byte(rids(i))), Server: []byte("r1")})
+}
+
+func want(t *testing.T, what string, got map[string]string, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if v, ok := got[pairs[i]]; v != pairs[i+1] || ok != (pairs[i+1] != "") {
+			t.Errorf("%s: %s = %q, want %q in %v", what, pairs[i], v, pairs[i+1], got)
+		}
+	}
+}
+
+// The arguments of the message decide, and the variables name the decision.
+func TestDecisionOverSPOE(t *testing.T) {
+	d := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}}})
+	set := metrics.NewSet()
+	p := asked(t, NewAgent(d, set).Handle)
+
+	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
+	_, got := p.answer()
+	want(t, "by model", got, "pool", "llama", "fallback2", "", "status", "", "prio", "", "band", "")
+	if both := got["server"] + got["fallback1"]; both != "r1r2" && both != "r2r1" {
+		t.Errorf("by model: %v", got)
+	}
+	if !d.Pool("llama").Holds(decider.ParseID([]byte(rids(1)))) {
+		t.Error("nothing is reserved under HAProxy's id")
+	}
+
+	p.ask(2, "rid", rids(2), "path", "/v1/chat/completions", "head", `{"model":"coder","priority":9999,"messages":[`)
+	_, got = p.answer()
+	want(t, "by the head of a large body", got, "pool", "code", "server", "c1", "prio", "2047")
+
+	p.ask(3, "rid", rids(3), "path", "/v1/chat/completions", "pool", "code", "body", chat)
+	_, got = p.answer()
+	want(t, "by the pool that HAProxy fixed", got, "pool", "code", "server", "c1")
+
+	// The body is cut before its model, which HAProxy found by itself.
+	p.ask(4, "rid", rids(4), "path", "/v1/chat/completions", "model", "coder", "bsize", "9000", "blen", "30", "body", `{"messages":[{"role":"user","con`)
+	_, got = p.answer()
+	want(t, "by HAProxy's model", got, "pool", "code", "server", "c1")
+
+	p.ask(5, "rid", rids(5), "path", "/v1/chat/completions", "body", `{"model":"nobody's","messages":[]}`)
+	_, got = p.answer()
+	want(t, "unknown model", got, "status", "404", "reason", "The model 'nobody's' does not exist.", "why", "unknown_model", "server", "", "pool", "")
+
+	var page bytes.Buffer
+	set.WritePrometheus(&page)
+	if !strings.Contains(page.String(), `pointsman_decision_seconds_count{proxy="haproxy"} 5`) {
+		t.Errorf("metrics:\n%s", page.String())
+	}
+}
+
+// What Prepare refuses is answered as it says, and reserves nothing.
+func TestPrepareRefuses(t *testing.T) {
+	d := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}}})
+	a := NewAgent(d, metrics.NewSet())
+	a.Prepare = func(r *decider.Request, body []byte, out *decider.Decision) bool {
+		if string(body) != chat {
+			t.Errorf("body %q", body)
+		}
+		*out = decider.Decision{Status: 503, Reason: "not ready", Retry: 7}
+		return false
+	}
+	p := asked(t, a.Handle)
+	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
+	_, got := p.answer()
+	want(t, "refused", got, "status", "503", "reason", "not ready", "retry_after", "7", "server", "")
+	if n := d.Pool("llama").Status().Reservations; n != 0 {
+		t.Errorf("%d reservations", n)
+	}
+}
+
+// A request that must wait is answered when a replica has capacity, whatever
+// arrives meanwhile: the answer depends on nothing of the message's memory.
+func TestHeldOverSPOE(t *testing.T) {
+	d := pools(decider.PoolConfig{
+		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
+		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
+	})
+	p := asked(t, NewAgent(d, metrics.NewSet()).Handle)
+	ask := func(i int) { p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat) }
+	ask(1)
+	if stream, got := p.answer(); stream != 1 || got["server"] != "r1" {
+		t.Fatalf("stream %d: %v", stream, got)
+	}
+	const n = 20
+	for i := 2; i < 2+n; i++ {
+		ask(i)
+		eventually(t, "it is held", func() bool { return d.Pool("llama").Status().Admission.Bands[0].Queued == i-1 })
+	}
+	for i := 2; i < 2+n; i++ {
+		finish(d, i-1)
+		stream, got := p.answer()
+		if stream != byte(i) {
+			t.Fatalf("stream %d is answered, want %d", stream, i)
+		}
+		want(t, "held", got, "pool", "llama", "server", "r1", "band", "all")
+		if !d.Pool("llama").Holds(decider.ParseID([]byte(rids(i)))) {
+			t.Fatalf("request %d is not reserved under its own id", i)
+		}
+	}
+
+	// The end of the agent answers what still waits.
+	ask(100)
+	eventually(t, "it is held", func() bool { return d.Pool("llama").Status().Admission.Bands[0].Queued == 1 })
+	d.Drain()
+	if stream, _ := p.answer(); stream != 100 {
+		t.Errorf("stream %d", stream)
+	}
+}
+
+// Where HAProxy queues, the answer carries the place in the queue.
+func TestPlaceInHAProxysQueue(t *testing.T) {
+	d := pools(decider.PoolConfig{
+		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
+		Admission: &decider.Admission{Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
+	})
+	p := asked(t, NewAgent(d, metrics.NewSet()).Handle)
+	for i := 1; i <= 2; i++ {
+		p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat)
+		_, got := p.answer()
+		want(t, "queued by HAProxy", got, "server", "r1", "band", "all")
+		if got["prio"] == "" || got["offset"] == "" {
+			t.Errorf("no place in the queue: %v", got)
+		}
+	}
+}
