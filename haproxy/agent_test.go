@@ -12,19 +12,20 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/decider/queue"
+	"pointsman/intake"
 )
 
 const chat = `{"model":"my-llama","messages":[{"role":"user","content":"hello"}]}`
 
 // pools has the pool llama of two replicas and the pool code of one.
-func pools(llama decider.PoolConfig) *decider.Decider {
+func pools(llama decider.PoolConfig) *intake.Intake {
 	epoch := time.Now()
-	d := decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { return 1 })
+	in := intake.New(decider.New(func() time.Duration { return time.Since(epoch) }, func() uint64 { return 1 }))
 	llama.Name, llama.Models, llama.Policy, llama.PolicyName = "llama", []string{"my-llama"}, &policy.RoundRobin{}, "round_robin"
-	d.Apply(decider.Config{Pools: []decider.PoolConfig{llama,
+	in.Apply(intake.Config{Pools: []decider.PoolConfig{llama,
 		{Name: "code", Models: []string{"coder"}, Policy: &policy.RoundRobin{}, PolicyName: "round_robin", Replicas: []decider.ReplicaConfig{{Name: "c1"}}},
 	}})
-	return d
+	return in
 }
 
 func rids(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", i) }
@@ -45,9 +46,9 @@ func want(t *testing.T, what string, got map[string]string, pairs ...string) {
 
 // The arguments of the message decide, and the variables name the decision.
 func TestDecisionOverSPOE(t *testing.T) {
-	d := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}}})
-	set := metrics.NewSet()
-	p := asked(t, NewAgent(d, set).Handle)
+	in := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}}})
+	d, set := in.Decider(), metrics.NewSet()
+	p := asked(t, NewAgent(in, set).Handle)
 
 	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
 	_, got := p.answer()
@@ -83,34 +84,15 @@ func TestDecisionOverSPOE(t *testing.T) {
 	}
 }
 
-// What Prepare refuses is answered as it says, and reserves nothing.
-func TestPrepareRefuses(t *testing.T) {
-	d := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}}})
-	a := NewAgent(d, metrics.NewSet())
-	a.Prepare = func(r *decider.Request, body []byte, out *decider.Decision) bool {
-		if string(body) != chat {
-			t.Errorf("body %q", body)
-		}
-		*out = decider.Decision{Status: 503, Reason: "not ready", Retry: 7}
-		return false
-	}
-	p := asked(t, a.Handle)
-	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
-	_, got := p.answer()
-	want(t, "refused", got, "status", "503", "reason", "not ready", "retry_after", "7", "server", "")
-	if n := d.Pool("llama").Status().Reservations; n != 0 {
-		t.Errorf("%d reservations", n)
-	}
-}
-
 // A request that must wait is answered when a replica has capacity, whatever
 // arrives meanwhile: the answer depends on nothing of the message's memory.
 func TestHeldOverSPOE(t *testing.T) {
-	d := pools(decider.PoolConfig{
+	in := pools(decider.PoolConfig{
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
 		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
-	p := asked(t, NewAgent(d, metrics.NewSet()).Handle)
+	d := in.Decider()
+	p := asked(t, NewAgent(in, metrics.NewSet()).Handle)
 	ask := func(i int) { p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat) }
 	ask(1)
 	if stream, got := p.answer(); stream != 1 || got["server"] != "r1" {
@@ -144,11 +126,11 @@ func TestHeldOverSPOE(t *testing.T) {
 
 // Where HAProxy queues, the answer carries the place in the queue.
 func TestPlaceInHAProxysQueue(t *testing.T) {
-	d := pools(decider.PoolConfig{
+	in := pools(decider.PoolConfig{
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
 		Admission: &decider.Admission{Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
-	p := asked(t, NewAgent(d, metrics.NewSet()).Handle)
+	p := asked(t, NewAgent(in, metrics.NewSet()).Handle)
 	for i := 1; i <= 2; i++ {
 		p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat)
 		_, got := p.answer()
