@@ -100,7 +100,7 @@ func (p *Pool) Terms(change ...func(*decider.Request)) map[string]map[string]flo
 	return terms
 }
 
-// Status is the state of one replica.
+// Replica is the state of one replica.
 func (p *Pool) Replica(name string) decider.ReplicaStatus {
 	for _, r := range p.Status().Replicas {
 		if r.Name == name {

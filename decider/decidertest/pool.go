@@ -60,6 +60,12 @@ func New(policy decider.Policy, n int, change ...func(*decider.PoolConfig)) *Poo
 	return p
 }
 
+// Of returns a pool that was made by other means, so that it can be driven. It
+// has no Decider, Clock or Config.
+func Of(p *decider.Pool) *Pool {
+	return &Pool{Pool: p, ids: rand.New(rand.NewPCG(1, 2)), adopted: map[string][]decider.ID{}}
+}
+
 // Apply changes the pool's configuration, as a reload does.
 func (p *Pool) Apply(change ...func(*decider.PoolConfig)) {
 	for _, f := range change {

@@ -1,5 +1,3 @@
-//go:build ignore
-
 package policy
 
 import (
@@ -8,60 +6,76 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"pointsman/decider"
+	"pointsman/decider/decidertest"
 )
 
-func withFilters(f Filters) func(*PoolConfig) {
-	return func(c *PoolConfig) { c.Filters = f }
+// filtered gives a pool these filters.
+func filtered(spill int, filters ...decider.Filter) func(*decider.PoolConfig) {
+	return func(c *decider.PoolConfig) { c.Filters, c.Spill = filters, spill }
 }
 
 // places puts r0 on the agent's node, r1 and r2 in its zone, the rest elsewhere.
-func places(c *PoolConfig) {
-	c.Filters.Locality, c.Filters.Node, c.Filters.Zone = true, "n1", "a"
+func places(c *decider.PoolConfig) {
+	c.Filters = append(slices.Clone(c.Filters), Locality{})
+	c.Node, c.Zone = "n1", "a"
 	c.Replicas[0].Node = "n1"
 	c.Replicas[1].Zone, c.Replicas[2].Zone = "a", "a"
 }
 
 func TestLocalityPrefersNodeThenZone(t *testing.T) {
-	p, _ := newTestPool(Random{}, 5, withFilters(Filters{Spill: 4}), places)
-	if d, _ := decide(p); d.Server != "r0" || d.Why != "test+locality" || d.Fallbacks[1] == "" {
+	p := decidertest.New(Random{}, 5, filtered(4), places)
+	if d, _ := p.Send(); d.Server != "r0" || d.Why != "test+locality" || d.Fallbacks[1] == "" {
 		t.Errorf("got %+v, want the agent's own node and fallbacks elsewhere", d)
 	}
-	p.replicas[0].down = true
-	p.refresh()
-	for s := range tally(p, 200, true) {
+	p.Drain("r0")
+	for s := range p.OneByOne(200) {
 		if s != "r1" && s != "r2" {
-			t.Errorf("went to %s, not to the zone", s)
+			t.Errorf("sent to %s, not to the zone", s)
 		}
 	}
-	p.replicas[1].down, p.replicas[2].down = true, true
-	p.refresh()
-	counts := tally(p, 200, true)
-	if d, _ := decide(p); len(counts) != 2 || d.Why != "test" {
+	p.Drain("r1", "r2")
+	counts := p.OneByOne(200)
+	if d, _ := p.Send(); len(counts) != 2 || d.Why != "test" {
 		t.Errorf("with nothing near: %v, %s", counts, d.Why)
 	}
 }
 
 func TestLocalitySpills(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 5, withFilters(Filters{Spill: 4}), places)
-	p.replicas[0].inFlight = 4
-	if d, _ := decide(p); d.Server != "r0" {
+	p := decidertest.New(LeastRequests{}, 5, filtered(4), places)
+	p.SetInFlight("r0", 4)
+	if d, _ := p.Send(); d.Server != "r0" {
 		t.Errorf("left its node for %s at the bound", d.Server)
 	} // now 5
-	if d, _ := decide(p); d.Server != "r1" && d.Server != "r2" {
-		t.Errorf("went to %s, want the zone when the node is loaded", d.Server)
+	if d, id := p.Send(); d.Server != "r1" && d.Server != "r2" {
+		t.Errorf("sent to %s, want the zone when the node is loaded", d.Server)
+	} else {
+		p.End(id, d.Server)
 	}
-	p.replicas[1].inFlight, p.replicas[2].inFlight = 6, 5
-	if d, _ := decide(p); d.Server != "r3" && d.Server != "r4" {
-		t.Errorf("went to %s, want elsewhere when all near are loaded", d.Server)
+	p.SetInFlight("r1", 6)
+	p.SetInFlight("r2", 5)
+	if d, _ := p.Send(); d.Server != "r3" && d.Server != "r4" {
+		t.Errorf("sent to %s, want elsewhere when all near are loaded", d.Server)
 	}
 }
 
-func TestLoRARanks(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 4, withFilters(Filters{LoRA: true, Spill: 2}))
-	r := p.replicas
-	r[0].adapters.reserve("other")
-	r[1].adapters.reserve("other")
-	first, id := decide(p, withLoRA("sql"))
+// adapters are the replicas that have an adapter in the explanation of a request
+// for it.
+func adapters(p *decidertest.Pool, name string) map[string]bool {
+	has := map[string]bool{}
+	for replica, terms := range p.Terms(decidertest.WithLoRA(name)) {
+		has[replica] = terms["has_lora"] == 1
+	}
+	return has
+}
+
+func TestLoRAAffinityRanks(t *testing.T) {
+	p := decidertest.New(expression(t, "in_flight + (has_lora ? 0 : 0)"), 4, filtered(2, LoRAAffinity{}))
+	for _, s := range []string{"r0", "r1"} {
+		p.ServedBy(s, decidertest.WithLoRA("other"))
+	}
+	first, id := p.Send(decidertest.WithLoRA("sql"))
 	if first.Server != "r2" && first.Server != "r3" {
 		t.Errorf("a new adapter went to %s, which has others", first.Server)
 	}
@@ -69,75 +83,95 @@ func TestLoRARanks(t *testing.T) {
 		t.Errorf("why %s", first.Why)
 	}
 	for range 2 {
-		if d, _ := decide(p, withLoRA("sql")); d.Server != first.Server {
-			t.Errorf("went to %s, but %s has it", d.Server, first.Server)
+		if d, _ := p.Send(decidertest.WithLoRA("sql")); d.Server != first.Server {
+			t.Errorf("sent to %s, but %s has it", d.Server, first.Server)
 		}
 	}
 	// Three in flight against none elsewhere: a second replica gets the adapter.
-	second, _ := decide(p, withLoRA("sql"))
+	second, _ := p.Send(decidertest.WithLoRA("sql"))
 	if second.Server == first.Server || second.Server == "r0" || second.Server == "r1" {
 		t.Errorf("a hot adapter went on to %s", second.Server)
 	}
-	p.FirstToken(id, []byte(first.Server))
-	p.Finished(Outcome{ID: id, Server: []byte(first.Server)})
-	if !p.byName[first.Server].HasLoRA("sql") || !p.byName[second.Server].HasLoRA("sql") || r[0].HasLoRA("sql") {
-		t.Error("the replicas' adapters are not those they were asked for")
+	p.Serve(id, first.Server)
+	if has := adapters(p, "sql"); !has[first.Server] || !has[second.Server] || has["r0"] {
+		t.Errorf("the replicas with the adapter are %v", has)
 	}
-	if d, _ := decide(p); d.Why != "test" {
+	if d, _ := p.Send(); d.Why != "test" {
 		t.Errorf("a request without an adapter was narrowed: %s", d.Why)
 	}
 }
 
 func TestStickySessions(t *testing.T) {
-	p, _ := newTestPool(Random{}, 8, withFilters(Filters{Sticky: true, Spill: 3}))
+	p := decidertest.New(Random{}, 8, filtered(3, StickySessions{}))
 	for n := range 50 {
-		first, id := decide(p, inSession(n))
-		p.Finished(Outcome{ID: id, Server: []byte(first.Server)})
+		first, id := p.Send(decidertest.InSession(n))
+		p.End(id, first.Server)
 		for range 3 {
-			d, id := decide(p, inSession(n))
+			d, id := p.Send(decidertest.InSession(n))
 			if d.Server != first.Server || d.Why != "test+sticky_sessions" || d.Fallbacks[1] == "" {
 				t.Fatalf("session %d moved from %s: %+v", n, first.Server, d)
 			}
-			p.Finished(Outcome{ID: id, Server: []byte(first.Server)})
+			p.End(id, first.Server)
 		}
 	}
 	// The session follows the replica that really served.
-	d, id := decide(p, inSession(1000))
+	d, id := p.Send(decidertest.InSession(1000))
 	served := "r0"
 	if d.Server == served {
 		served = "r1"
 	}
-	p.Finished(Outcome{ID: id, Server: []byte(served)})
-	if d, _ := decide(p, inSession(1000)); d.Server != served {
-		t.Errorf("went to %s, but %s served the session last", d.Server, served)
+	p.End(id, served)
+	if d, _ := p.Send(decidertest.InSession(1000)); d.Server != served {
+		t.Errorf("sent to %s, but %s served the session last", d.Server, served)
 	}
 	// It leaves a replica that is loaded, or down, and stays where it went.
-	p.byName[served].inFlight += 3
-	d, _ = decide(p, inSession(1000))
+	p.SetInFlight(served, 3)
+	d, _ = p.Send(decidertest.InSession(1000))
 	if d.Server == served || d.Why != "test" {
 		t.Errorf("stayed on the loaded %s: %s", served, d.Why)
 	}
-	p.byName[d.Server].down = true
-	p.refresh()
-	if next, _ := decide(p, inSession(1000)); next.Server == d.Server {
-		t.Errorf("went to %s, which is down", d.Server)
+	p.Drain(d.Server)
+	if next, _ := p.Send(decidertest.InSession(1000)); next.Server == d.Server {
+		t.Errorf("sent to %s, which takes no requests", d.Server)
+	}
+}
+
+// Sessions and counts outlive a reload that keeps the filters.
+func TestFiltersOutliveAReload(t *testing.T) {
+	p := decidertest.New(Random{}, 8, filtered(3, StickySessions{}))
+	first := p.Served(decidertest.InSession(1)).Server
+	p.Served(decidertest.InSession(1))
+	p.Apply(filtered(3, StickySessions{}))
+	if d := p.Served(decidertest.InSession(1)); d.Server != first {
+		t.Errorf("the session moved from %s to %s", first, d.Server)
+	}
+	want := []decider.Counter{{Name: `narrowed_total{filter="sticky_sessions"}`, Value: 2}}
+	if got := p.Status().PolicyStats; !slices.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }
 
 func TestFiltersCombine(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 5, withFilters(Filters{Sticky: true, LoRA: true, Spill: 9}), places)
-	for _, i := range []int{1, 3} {
-		p.replicas[i].adapters.reserve("sql")
+	p := decidertest.New(LeastRequests{}, 5, filtered(9, StickySessions{}, LoRAAffinity{}), places)
+	for _, s := range []string{"r1", "r3"} {
+		p.FirstToken(p.SendTo(s, decidertest.WithLoRA("sql")), []byte(s))
 	}
-	d, _ := decide(p, withLoRA("sql"), inSession(1))
+	before := p.Status().PolicyStats
+	d, _ := p.Send(decidertest.WithLoRA("sql"), decidertest.InSession(1))
 	if d.Server != "r1" || d.Why != "test+lora_affinity+locality" || d.Fallbacks[1] == "" || slices.Contains(d.Fallbacks[:], "r1") {
 		t.Errorf("got %+v, want the replica in the zone that has the adapter", d)
 	}
-	x := p.Explain(&Request{Pool: p, LoRA: "sql"})
-	want := []Counter{{`narrowed_total{filter="sticky_sessions"}`, 0}, {`narrowed_total{filter="lora_affinity"}`, 1}, {`narrowed_total{filter="locality"}`, 1}}
+	want := slices.Clone(before)
+	want[1].Value++
+	want[2].Value++
+	if names := []string{want[0].Name, want[1].Name, want[2].Name}; !slices.Equal(names,
+		[]string{`narrowed_total{filter="sticky_sessions"}`, `narrowed_total{filter="lora_affinity"}`, `narrowed_total{filter="locality"}`}) {
+		t.Errorf("counters %v", names)
+	}
 	if counts := p.Status().PolicyStats; !slices.Equal(counts, want) {
 		t.Errorf("counted %v, want %v", counts, want)
 	}
+	x := p.Explain(p.Request(decidertest.WithLoRA("sql")))
 	got := map[string]string{}
 	for _, c := range x.Candidates {
 		got[c.Replica] = c.Excluded
@@ -150,34 +184,41 @@ func TestFiltersCombine(t *testing.T) {
 // Whatever the filters and the state of the pool, there is a decision as long
 // as there is a candidate, it is one of the candidates, and the fallbacks are
 // others of them.
-func TestNarrowingNeverEmpties(t *testing.T) {
+func TestFiltersNeverEmptyTheCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "replicas")
 		some := func(what string) string { return rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, what) }
-		policy := rapid.SampledFrom([]Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, ThroughputAware{},
+		policy := rapid.SampledFrom([]decider.Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, ThroughputAware{},
 			must(NewSession(SessionOptions{Fallbacks: 2}))}).Draw(t, "policy")
-		p, clock := newTestPool(policy, n, func(c *PoolConfig) {
+		p := decidertest.New(policy, n, func(c *decider.PoolConfig) {
 			c.Limit = rapid.IntRange(0, 4).Draw(t, "limit")
-			c.Filters = Filters{
-				Sticky: rapid.Bool().Draw(t, "sticky"), LoRA: rapid.Bool().Draw(t, "lora"), Locality: rapid.Bool().Draw(t, "locality"),
-				Spill: rapid.IntRange(0, 3).Draw(t, "spill"), LoRASlots: rapid.IntRange(1, 2).Draw(t, "slots"),
-				Node: some("own node"), Zone: some("own zone"),
+			for _, f := range []decider.Filter{StickySessions{}, LoRAAffinity{}, Locality{}} {
+				if rapid.Bool().Draw(t, f.Name()) {
+					c.Filters = append(c.Filters, f)
+				}
 			}
+			c.Spill, c.LoRASlots = rapid.IntRange(0, 3).Draw(t, "spill"), rapid.IntRange(1, 2).Draw(t, "slots")
+			c.Node, c.Zone = some("own node"), some("own zone")
 			for i := range c.Replicas {
 				c.Replicas[i].Node, c.Replicas[i].Zone = some("node"), some("zone")
 			}
 		})
-		live := map[ID]string{}
+		drained := map[string]bool{}
+		live := map[decider.ID]string{}
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) { checkAdapters(t, p) },
 			"decide": func(t *rapid.T) {
-				change := []func(*Request){withLoRA(rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "adapter"))}
+				change := []func(*decider.Request){decidertest.WithLoRA(rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "adapter"))}
 				if s := rapid.IntRange(0, 4).Draw(t, "session"); s > 0 {
-					change = append(change, inSession(s))
+					change = append(change, decidertest.InSession(s))
 				}
-				may := len(p.candidates(&Request{}, clock.now))
-				d, id := decide(p, change...)
-				if may == 0 {
+				may := map[string]bool{}
+				for _, r := range p.Status().Replicas {
+					if r.State == "up" {
+						may[r.Name] = true
+					}
+				}
+				d, id := p.Send(change...)
+				if len(may) == 0 {
 					if d.Server != "" {
 						t.Fatalf("%+v without a candidate", d)
 					}
@@ -185,12 +226,12 @@ func TestNarrowingNeverEmpties(t *testing.T) {
 				}
 				names := map[string]bool{}
 				for _, name := range []string{d.Server, d.Fallbacks[0], d.Fallbacks[1]} {
-					if name != "" {
+					if may[name] {
 						names[name] = true
 					}
 				}
-				if len(names) != min(3, may) {
-					t.Fatalf("%d of %d candidates in %+v", len(names), may, d)
+				if len(names) != min(3, len(may)) {
+					t.Fatalf("%d of %d candidates in %+v", len(names), len(may), d)
 				}
 				live[id] = d.Server
 			},
@@ -201,71 +242,55 @@ func TestNarrowingNeverEmpties(t *testing.T) {
 				}
 			},
 			"finish": func(t *rapid.T) {
-				server := rapid.SampledFrom(p.replicas).Draw(t, "server").name
+				server := rapid.SampledFrom(p.Config.Replicas).Draw(t, "server").Name
 				for id := range live {
-					p.Finished(Outcome{ID: id, Server: []byte(server), End: rapid.SampledFrom([]End{Served, ClientGone}).Draw(t, "end")})
+					p.Finished(decider.Outcome{ID: id, Server: []byte(server), End: rapid.SampledFrom([]decider.End{decider.Served, decider.ClientGone}).Draw(t, "end")})
 					delete(live, id)
 					break
 				}
 			},
 			"turn": func(t *rapid.T) {
-				r := rapid.SampledFrom(p.replicas).Draw(t, "replica")
-				r.down = !r.down
-				p.refresh()
+				name := rapid.SampledFrom(p.Config.Replicas).Draw(t, "replica").Name
+				if drained[name] = !drained[name]; drained[name] {
+					p.Drain(name)
+				} else {
+					p.Undrain(name)
+				}
 			},
-			"wait": func(t *rapid.T) { clock.now += time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond },
+			"wait": func(t *rapid.T) { p.Clock.Advance(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond) },
 		})
 	})
 }
 
-// checkAdapters compares the adapters of replicas with their reservations.
-func checkAdapters(t *rapid.T, p *Pool) {
-	lora := map[*Replica]map[string]int{}
-	for _, i := range p.account.byID {
-		v := &p.account.slots[i]
-		if lora[v.replica] == nil {
-			lora[v.replica] = map[string]int{}
-		}
-		if v.request.LoRA != "" {
-			lora[v.replica][v.request.LoRA]++
-		}
-	}
-	for _, r := range p.replicas {
-		idle := 0
-		for _, a := range r.adapters.list {
-			if a.inFlight != lora[r][a.name] {
-				t.Fatalf("%s counts %d in flight for %s, its reservations %d", r.name, a.inFlight, a.name, lora[r][a.name])
-			}
-			delete(lora[r], a.name)
-			if a.inFlight == 0 {
-				idle++
-			}
-		}
-		if len(lora[r]) > 0 || idle > 0 && len(r.adapters.list) > r.adapters.slots {
-			t.Fatalf("%s with %d slots has %v, and not %v", r.name, r.adapters.slots, r.adapters.list, lora[r])
-		}
-	}
+// allFilters is a pool of 64 replicas with all filters, two of which have the
+// adapter sql.
+func allFilters() *decidertest.Pool {
+	p := decidertest.New(LeastRequests{}, 64, filtered(64, StickySessions{}, LoRAAffinity{}), places)
+	p.SendTo("r5", decidertest.WithLoRA("sql"))
+	p.SendTo("r2", decidertest.WithLoRA("sql"))
+	return p
 }
 
 func TestFiltersDoNotAllocate(t *testing.T) {
-	p, clock := newTestPool(LeastRequests{}, 64, withFilters(Filters{Sticky: true, LoRA: true, Spill: 64}), places)
-	p.replicas[5].adapters.reserve("sql")
-	p.replicas[2].adapters.reserve("sql")
-	for n := range 100 {
-		decide(p, inSession(n))
-	}
-	r := &Request{ID: newID(), Pool: p, Session: 1 << 40, HasSession: true, LoRA: "sql"}
-	if n := testing.AllocsPerRun(100, func() { p.rank(r, clock.now) }); n > 0 || p.why == 0 {
-		t.Errorf("%v allocations a decision, narrowed by set %d", n, p.why)
+	p := allFilters()
+	p.CheckAllocations(t, 200, func(r *decider.Request, n int) {
+		r.HasSession, r.Session, r.LoRA = true, decidertest.Key(uint64(n%100)), "sql"
+	})
+	for _, c := range p.Status().PolicyStats {
+		if c.Value == 0 {
+			t.Errorf("%s is 0: the filter did nothing", c.Name)
+		}
 	}
 }
 
 func BenchmarkFilters(b *testing.B) {
-	p, clock := newTestPool(LeastRequests{}, 64, withFilters(Filters{Sticky: true, LoRA: true, Spill: 64}), places)
-	p.replicas[5].adapters.reserve("sql")
-	r := &Request{ID: newID(), Pool: p, Session: 1 << 40, HasSession: true, LoRA: "sql"}
+	p := allFilters()
+	r := p.Request(func(r *decider.Request) { r.Session, r.HasSession, r.LoRA = 1<<40, true, "sql" })
+	var d decider.Decision
+	end := decider.Outcome{ID: r.ID, Server: []byte("r2")}
 	b.ReportAllocs()
 	for b.Loop() {
-		p.rank(r, clock.now)
+		p.Decide(r, &d)
+		p.Finished(end)
 	}
 }

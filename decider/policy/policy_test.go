@@ -1,34 +1,31 @@
-//go:build ignore
-
 package policy
 
 import (
-	"math"
 	"testing"
+
+	"pointsman/decider"
+	"pointsman/decider/decidertest"
 )
 
-const draws = 60_000
+const draws = decidertest.Draws
 
-// near fails unless got is within five standard deviations of a binomial
-// count with chance share.
-func near(t *testing.T, what string, got int, share float64) {
-	t.Helper()
-	mean := draws * share
-	if sd := math.Sqrt(mean * (1 - share)); math.Abs(float64(got)-mean) > 5*sd {
-		t.Errorf("%s: %d of %d, want %.0f ± %.0f", what, got, draws, mean, 5*sd)
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
 	}
+	return v
 }
 
 func TestRoundRobinTakesTurnsFromARandomStart(t *testing.T) {
 	starts := map[string]int{}
-	d := New((&testClock{}).tell, seeds())
+	d := decider.New((&decidertest.Clock{}).Read, decidertest.Seeds())
 	for range 200 {
-		d.Apply(Config{})
-		d.Apply(Config{Pools: []PoolConfig{{Name: "p", Policy: &RoundRobin{}, Replicas: replicas(4)}}})
-		p := d.Pools()[0]
-		first, _ := decide(p)
+		d.Apply(decider.Config{})
+		d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "p", Policy: &RoundRobin{}, Replicas: decidertest.Replicas(4)}}})
+		p := decidertest.Of(d.Pools()[0])
+		first, _ := p.Send()
 		starts[first.Server]++
-		for s, n := range tally(p, 4*25-1, false) {
+		for s, n := range p.Burst(4*25 - 1) {
 			if want := 25; n != want && !(s == first.Server && n == want-1) {
 				t.Fatalf("replica %s had %d turns of 100", s, n)
 			}
@@ -40,11 +37,11 @@ func TestRoundRobinTakesTurnsFromARandomStart(t *testing.T) {
 }
 
 func TestRoundRobinSpreadsUnequalTurns(t *testing.T) {
-	p, _ := newTestPool(&RoundRobin{}, 3, func(c *PoolConfig) { c.Replicas[0].Weight = 3 })
+	p := decidertest.New(&RoundRobin{}, 3, func(c *decider.PoolConfig) { c.Replicas[0].Weight = 3 })
 	run := 0
 	counts := map[string]int{}
 	for range 500 {
-		d, _ := decide(p)
+		d, _ := p.Send()
 		counts[d.Server]++
 		if d.Server == "r0" {
 			run++
@@ -61,10 +58,10 @@ func TestRoundRobinSpreadsUnequalTurns(t *testing.T) {
 }
 
 func TestRandomFollowsWeights(t *testing.T) {
-	p, _ := newTestPool(Random{}, 4, func(c *PoolConfig) { c.Replicas[1].Weight = 5 })
-	counts := tally(p, draws, true)
-	near(t, "r0", counts["r0"], 1.0/8)
-	near(t, "r1", counts["r1"], 5.0/8)
+	p := decidertest.New(Random{}, 4, func(c *decider.PoolConfig) { c.Replicas[1].Weight = 5 })
+	counts := p.OneByOne(draws)
+	decidertest.CheckShare(t, "r0", counts["r0"], draws, 1.0/8)
+	decidertest.CheckShare(t, "r1", counts["r1"], draws, 5.0/8)
 }
 
 // Every pair of distinct candidates is equally likely: with loads that order
@@ -72,13 +69,14 @@ func TestRandomFollowsWeights(t *testing.T) {
 // of n wins 2(n-1-i) / (n(n-1)) of all draws.
 func TestPowerOfTwoDrawsUniformDistinctPairs(t *testing.T) {
 	const n = 6
-	p, _ := newTestPool(PowerOfTwo{}, n)
-	for i, r := range p.replicas {
-		r.inFlight = 10 * i
+	p := decidertest.New(PowerOfTwo{}, n)
+	for i := range n {
+		p.SetInFlight(decidertest.Name(i), 10*i)
 	}
-	counts := tally(p, draws, true)
-	for i, r := range p.replicas {
-		near(t, r.name, counts[r.name], 2*float64(n-1-i)/(n*(n-1)))
+	counts := p.OneByOne(draws)
+	for i := range n {
+		name := decidertest.Name(i)
+		decidertest.CheckShare(t, name, counts[name], draws, 2*float64(n-1-i)/(n*(n-1)))
 	}
 	if counts["r5"] != 0 {
 		t.Error("the most loaded replica won against itself")
@@ -86,96 +84,126 @@ func TestPowerOfTwoDrawsUniformDistinctPairs(t *testing.T) {
 }
 
 func TestPowerOfTwoSpreadsTies(t *testing.T) {
-	p, _ := newTestPool(PowerOfTwo{}, 5)
-	for s, c := range tally(p, draws, true) {
-		near(t, s, c, 1.0/5)
+	decidertest.New(PowerOfTwo{}, 5).CheckTies(t, draws)
+}
+
+func TestPowerOfTwoFollowsWeights(t *testing.T) {
+	p := decidertest.New(PowerOfTwo{}, 3, func(c *decider.PoolConfig) { c.Replicas[2].Weight = 2 })
+	if counts := p.Burst(400); counts["r2"] < 190 || counts["r2"] > 210 {
+		t.Errorf("the replica of weight 2 of 4 has %d of 400", counts["r2"])
+	}
+}
+
+func TestPowerOfTwoOfOneCandidate(t *testing.T) {
+	if d, _ := decidertest.New(PowerOfTwo{}, 1).Send(); d.Server != "r0" {
+		t.Errorf("sent to %q", d.Server)
 	}
 }
 
 func TestLeastRequestsIsExactAndSpreadsTies(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 5)
-	for s, c := range tally(p, 1000, false) {
+	for s, c := range decidertest.New(LeastRequests{}, 5).Burst(1000) {
 		if c != 200 {
-			t.Errorf("%s holds %d of 1000 in a burst, want 200", s, c)
+			t.Errorf("%s has %d of 1000 in a burst, want 200", s, c)
 		}
 	}
-	p, _ = newTestPool(LeastRequests{}, 5)
-	for s, c := range tally(p, draws, true) {
-		near(t, "tie to "+s, c, 1.0/5)
-	}
+	decidertest.New(LeastRequests{}, 5).CheckTies(t, draws)
 }
 
 func TestLeastRequestsFollowsWeights(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 3, func(c *PoolConfig) { c.Replicas[2].Weight = 2 })
-	counts := tally(p, 400, false)
-	if counts["r2"] < 198 || counts["r2"] > 202 {
-		t.Errorf("the replica of weight 2 of 4 holds %d of 400", counts["r2"])
+	p := decidertest.New(LeastRequests{}, 3, func(c *decider.PoolConfig) { c.Replicas[2].Weight = 2 })
+	if counts := p.Burst(400); counts["r2"] < 198 || counts["r2"] > 202 {
+		t.Errorf("the replica of weight 2 of 4 has %d of 400", counts["r2"])
 	}
 }
 
-func TestLeastOrdersAllRanks(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 9)
-	for i, r := range p.replicas {
-		r.inFlight = (i * 5) % 9
+func TestLeastRequestsOrdersAllRanks(t *testing.T) {
+	p := decidertest.New(LeastRequests{}, 9)
+	for i := range 9 {
+		p.SetInFlight(decidertest.Name(i), (i*5)%9)
 	}
-	d, _ := decide(p)
+	d, _ := p.Send()
 	if d.Server != "r0" || d.Fallbacks != [2]string{"r2", "r4"} {
 		t.Errorf("order %s %v, want r0 [r2 r4]", d.Server, d.Fallbacks)
 	}
-}
-
-func session2(t *testing.T, o SessionOptions) *Session {
-	t.Helper()
-	s, err := NewSession(o)
-	if err != nil {
-		t.Fatal(err)
+	if load := p.Terms()["r1"]["load"]; load != 6 {
+		t.Errorf("load %v of a replica with 5 requests, want 6", load)
 	}
-	return s
 }
 
-func TestSessionSticksAndFallsBackInOrder(t *testing.T) {
-	s := session2(t, SessionOptions{Fallbacks: 2})
-	p, _ := newTestPool(s, 8)
-	for n := range 200 {
-		home, _ := decide(p, inSession(n))
-		again, _ := decide(p, inSession(n))
-		if home.Server != again.Server || home.Fallbacks != again.Fallbacks {
-			t.Fatalf("session %d moved from %v to %v", n, home, again)
+func TestLeastTokens(t *testing.T) {
+	p := decidertest.New(LeastTokens{}, 3)
+	p.SendTo("r0", decidertest.Tokens(300))
+	p.SendTo("r1", decidertest.Tokens(100))
+	p.SendTo("r2", decidertest.Tokens(200))
+	p.SetInFlight("r1", 50)
+	if d, _ := p.Send(); d.Server != "r1" || d.Fallbacks != [2]string{"r2", "r0"} {
+		t.Errorf("order %s %v, want r1 [r2 r0]", d.Server, d.Fallbacks)
+	}
+	if got := p.Terms()["r0"]["tokens"]; got != 400 {
+		t.Errorf("%v tokens at r0, want 300 and the 100 of the request", got)
+	}
+	decidertest.New(LeastTokens{}, 5).CheckTies(t, draws)
+}
+
+func TestThroughputAwareFollowsWeights(t *testing.T) {
+	p := decidertest.New(ThroughputAware{}, 3, func(c *decider.PoolConfig) { c.Replicas[1].Weight = 2 })
+	if c := p.OneByOne(400); c["r1"] < 198 || c["r1"] > 202 {
+		t.Errorf("the replica of weight 2 of 4 had %d of 400", c["r1"])
+	}
+}
+
+func TestSimplePoliciesDoNotAllocate(t *testing.T) {
+	for _, p := range []decider.Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}, ThroughputAware{}, must(NewSession(SessionDefaults))} {
+		pool := decidertest.New(p, 64)
+		pool.CheckAllocations(t, 200, func(r *decider.Request, n int) {
+			r.Input, r.HasSession, r.Session = 1000, true, decidertest.Key(uint64(n))
+		})
+	}
+}
+
+// benchRank measures a policy's choice alone, without reserving.
+func benchRank(b *testing.B, policy decider.Policy, n int) {
+	bench := &ranked{Policy: policy, b: b}
+	p := decidertest.New(bench, n)
+	for i := range n {
+		p.SetInFlight(decidertest.Name(i), i%13)
+	}
+	bench.on = true
+	b.ReportAllocs()
+	p.Explain(p.Request(decidertest.Tokens(4000), decidertest.InSession(7), decidertest.WithLoRA("sql")))
+}
+
+// ranked calls Rank of a policy as often as a benchmark wants.
+type ranked struct {
+	decider.Policy
+	b  *testing.B
+	on bool
+}
+
+func (p *ranked) Rank(r *decider.Request, v *decider.View, dst []int) []int {
+	if p.on {
+		for p.b.Loop() {
+			dst = p.Policy.Rank(r, v, dst[:0])
 		}
-		p.byName[home.Server].down = true
-		p.refresh()
-		next, _ := decide(p, inSession(n))
-		if next.Server != home.Fallbacks[0] || next.Fallbacks[0] != home.Fallbacks[1] {
-			t.Fatalf("session %d went to %v, its fallbacks were %v", n, next, home.Fallbacks)
-		}
-		p.byName[home.Server].down = false
-		p.refresh()
+		return dst
 	}
-	if s.home != 400 || s.fallbacks[0] != 200 {
-		t.Errorf("counted %d at home and %v at fallbacks, want 400 and 200", s.home, s.fallbacks)
+	return p.Policy.Rank(r, v, dst)
+}
+
+func (p *ranked) Members(replicas []*decider.Replica) {
+	if m, ok := p.Policy.(decider.MemberObserver); ok {
+		m.Members(replicas)
 	}
 }
 
-func TestSessionWithoutAnIDIsSpread(t *testing.T) {
-	p, _ := newTestPool(session2(t, SessionOptions{Fallbacks: 2}), 4)
-	for s, c := range tally(p, draws, true) {
-		near(t, s, c, 1.0/4)
-	}
+func (p *ranked) UsesPrefix() bool {
+	u, ok := p.Policy.(decider.PrefixUser)
+	return ok && u.UsesPrefix()
 }
 
-func TestSessionLoadBound(t *testing.T) {
-	p, _ := newTestPool(session2(t, SessionOptions{Fallbacks: 2, LoadBound: 1.25}), 4)
-	for s, c := range tally(p, 1000, false, inSession(7)) {
-		if c > 315 {
-			t.Errorf("one session alone put %d of 1000 on %s, the bound is 1.25 times 250", c, s)
-		}
+func (p *ranked) Terms() []string {
+	if t, ok := p.Policy.(decider.Termed); ok {
+		return t.Terms()
 	}
-}
-
-func TestSessionOptionsAreChecked(t *testing.T) {
-	for _, o := range []SessionOptions{{Fallbacks: 3}, {Fallbacks: -1}, {LoadBound: 0.5}, {LoadBound: math.NaN()}} {
-		if _, err := NewSession(o); err == nil {
-			t.Errorf("%+v accepted", o)
-		}
-	}
+	return nil
 }

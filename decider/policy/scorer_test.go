@@ -1,5 +1,3 @@
-//go:build ignore
-
 package policy
 
 import (
@@ -7,36 +5,67 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"pointsman/decider"
+	"pointsman/decider/decidertest"
 )
 
-// score runs one scorer over all replicas of a pool.
-func score(p *Pool, s Scorer, change ...func(*Request)) []float64 {
-	r := Request{ID: newID(), Pool: p, Input: 1000, Output: -1}
-	for _, f := range change {
-		f(&r)
-	}
-	v := &p.view
-	v.Now, v.input, v.Candidates = p.clock(), r.Input, p.candidates(&r, p.clock())
-	out := make([]float64, len(v.Candidates))
-	s.Score(&r, v, out)
-	return out
+// scored is a policy that keeps the scores of a scorer and leaves the choice to
+// the pool.
+type scored struct {
+	decider.Scorer
+	out []float64
 }
 
-// hold gives replica i requests that wait for their first token and others
-// that have had it.
-func hold(p *Pool, i, waiting, running int) {
-	for n := range waiting + running {
-		r := Request{ID: newID(), Pool: p, Input: 1000, Output: -1, Stream: true}
-		p.reserve(&r, p.replicas[i], p.clock())
-		if n < running {
-			p.FirstToken(r.ID, []byte(p.replicas[i].name))
-		}
+func (p *scored) Rank(r *decider.Request, v *decider.View, dst []int) []int {
+	p.out = make([]float64, len(v.Candidates))
+	p.Score(r, v, p.out)
+	return dst
+}
+
+func (*scored) UsesPrefix() bool { return true }
+
+func (p *scored) Members(replicas []*decider.Replica) {
+	if m, ok := p.Scorer.(decider.MemberObserver); ok {
+		m.Members(replicas)
 	}
 }
 
-// cache sets how many blocks of the next prompt each replica holds.
-func cache(p *Pool, blocks ...int32) {
-	p.view.depth, p.view.best = blocks, slices.Max(blocks)
+func (p *scored) Reserved(r *decider.Request, replica int) {
+	if o, ok := p.Scorer.(decider.Observer); ok {
+		o.Reserved(r, replica)
+	}
+}
+
+func (p *scored) FirstToken(r *decider.Request, replica int) {
+	if o, ok := p.Scorer.(decider.Observer); ok {
+		o.FirstToken(r, replica)
+	}
+}
+
+func (p *scored) Finished(r *decider.Request, replica int, o decider.Outcome) {
+	if observer, ok := p.Scorer.(decider.Observer); ok {
+		observer.Finished(r, replica, o)
+	}
+}
+
+// scoring returns a pool whose decisions are made by chance, while s judges its
+// candidates.
+func scoring(s decider.Scorer, n int, change ...func(*decider.PoolConfig)) *decidertest.Pool {
+	return decidertest.New(&scored{Scorer: s}, n, change...)
+}
+
+// score is what the scorer of the pool gives the candidates for a request of
+// 1000 tokens, as changed.
+func score(p *decidertest.Pool, change ...func(*decider.Request)) []float64 {
+	p.Explain(p.Request(slices.Concat([]func(*decider.Request){decidertest.Tokens(1000)}, change)...))
+	return p.Config.Policy.(*scored).out
+}
+
+// rescore is score by another scorer, on the same pool.
+func rescore(p *decidertest.Pool, s decider.Scorer, change ...func(*decider.Request)) []float64 {
+	p.Config.Policy.(*scored).Scorer = s
+	return score(p, change...)
 }
 
 func wantScores(t *testing.T, what string, got []float64, want ...float64) {
@@ -49,155 +78,184 @@ func wantScores(t *testing.T, what string, got []float64, want ...float64) {
 	}
 }
 
-var none = math.NaN()
+var unscored = math.NaN()
 
-func withLoRA(name string) func(*Request) { return func(r *Request) { r.LoRA = name } }
+// hold gives replica i requests of 1000 tokens that wait for their first token
+// and others that have had it.
+func hold(p *decidertest.Pool, i, waiting, running int) {
+	name := decidertest.Name(i)
+	for n := range waiting + running {
+		id := p.SendTo(name, func(r *decider.Request) { r.Input, r.Stream = 1000, true })
+		if n >= waiting {
+			p.FirstToken(id, []byte(name))
+		}
+	}
+}
 
-func TestScorers(t *testing.T) {
-	p, clock := newTestPool(LeastRequests{}, 3, func(c *PoolConfig) {
-		c.CacheTokens, c.BlockTokens = 1000, 250
-		c.Filters = Filters{Node: "n1", Zone: "a", LoRASlots: 2}
-		c.Replicas[0].Node, c.Replicas[0].Zone = "n1", "a"
-		c.Replicas[1].Node, c.Replicas[1].Zone = "n2", "a"
-	})
-	clock.now = time.Hour
-	r := p.replicas
-	cache(p, 0, 2, 4)
-	wantScores(t, "prefix", score(p, PrefixScorer{}), 0, .5, .999) // the last token is always computed
-	wantScores(t, "prefix without a prompt", score(p, PrefixScorer{}, func(r *Request) { r.Input = 0 }), none, none, none)
+func TestPrefixScorer(t *testing.T) {
+	p := scoring(PrefixScorer{}, 3, func(c *decider.PoolConfig) { c.CacheTokens, c.BlockTokens = 1000, 250 })
+	blocks := decidertest.Keys(nil, 1, 4)
+	prompt := func(n int) func(*decider.Request) {
+		return func(r *decider.Request) { r.Blocks, r.Input = blocks[:n], 250*n }
+	}
+	p.ServedBy("r1", prompt(2))
+	p.ServedBy("r2", prompt(4))
+	wantScores(t, "prefix", score(p, prompt(4)), 0, .5, .999) // the last token is always computed
+	wantScores(t, "prefix without a prompt", score(p, decidertest.Tokens(0)), unscored, unscored, unscored)
+}
 
-	wantScores(t, "queue, all equal", score(p, QueueScorer{}), 1, 1, 1)
+func TestScorersOfLoad(t *testing.T) {
+	p := scoring(QueueScorer{}, 3)
+	p.Clock.Now = time.Hour
+	wantScores(t, "queue, all equal", score(p), 1, 1, 1)
+	hold(p, 1, 0, 3)
 	hold(p, 0, 4, 0)
-	hold(p, 1, 1, 3)
-	wantScores(t, "queue", score(p, QueueScorer{}), 0, .75, 1)
-	wantScores(t, "running", score(p, RunningScorer{}), 1, 0, 1)
-	queueTokens := score(p, QueueTokensScorer{})
+	hold(p, 1, 1, 0)
+	wantScores(t, "queue", score(p), 0, .75, 1)
+	wantScores(t, "running", rescore(p, RunningScorer{}), 1, 0, 1)
+	queueTokens := rescore(p, QueueTokensScorer{})
 	if queueTokens[0] != 0 || queueTokens[1] <= 0 || queueTokens[1] >= 1 || queueTokens[2] != 1 {
 		t.Errorf("queue_tokens: %v", queueTokens)
 	}
-	p.Engine("r2").Signals(Signals{Waiting: 8, Running: 6, KVUsage: .9, Throughput: 5})
-	wantScores(t, "queue with a signal", score(p, QueueScorer{}), 4./7, 1, 0)
-	wantScores(t, "running with a signal", score(p, RunningScorer{}), 1, .5, 0)
+	p.Engine("r2").Signals(decider.Signals{Waiting: 8, Running: 6})
+	wantScores(t, "queue with a signal", rescore(p, QueueScorer{}), 4./7, 1, 0)
+	wantScores(t, "running with a signal", rescore(p, RunningScorer{}), 1, .5, 0)
+}
 
-	r[0].tokens, r[1].tokens = 250, 4000
-	wantScores(t, "kv_usage", score(p, KVUsageScorer{}), .75, 0, .1)
-	r[1].tokens, r[2].tokens = tokensFull/4, tokensFull*2
-	wantScores(t, "tokens", score(p, TokensScorer{}), 1-250./tokensFull, .75, 0)
+func TestKVUsageScorer(t *testing.T) {
+	// A policy that does not use prefixes: then tokens in flight count.
+	s := &scored{Scorer: KVUsageScorer{}}
+	p := decidertest.New(struct{ decider.Policy }{s}, 3, func(c *decider.PoolConfig) { c.CacheTokens = 1000 })
+	p.SendTo("r0", decidertest.Tokens(250))
+	p.SendTo("r1", decidertest.Tokens(4000))
+	p.Engine("r2").Signals(decider.Signals{KVUsage: .9})
+	p.Explain(p.Request())
+	wantScores(t, "kv_usage", s.out, .75, 0, .1)
+}
 
-	wantScores(t, "locality", score(p, LocalityScorer{}), 1, .5, 0)
+func TestTokensScorer(t *testing.T) {
+	p := scoring(TokensScorer{}, 3)
+	p.SendTo("r0", decidertest.Tokens(250))
+	p.SendTo("r1", decidertest.Tokens(tokensFull/4))
+	p.SendTo("r2", decidertest.Tokens(tokensFull*2))
+	wantScores(t, "tokens", score(p), 1-250./tokensFull, .75, 0)
+}
 
-	r[0].taken, r[1].taken = perSecond{}, perSecond{}
-	for range 4 {
-		r[0].taken.add(clock.now)
-	}
-	wantScores(t, "throughput", score(p, ThroughputScorer{}), .2, 1, 0)
+func TestLocalityScorer(t *testing.T) {
+	p := scoring(LocalityScorer{}, 3, func(c *decider.PoolConfig) {
+		c.Node, c.Zone = "n1", "a"
+		c.Replicas[0].Node, c.Replicas[0].Zone = "n1", "a"
+		c.Replicas[1].Node, c.Replicas[1].Zone = "n2", "a"
+	})
+	wantScores(t, "locality", score(p), 1, .5, 0)
+}
 
-	r[1].ttft = latency{}
-	wantScores(t, "latency, nothing known", score(p, LatencyScorer{}), none, none, none)
-	r[0].ttft.add(time.Second, clock.now)
-	r[1].ttft.add(3*time.Second, clock.now)
-	wantScores(t, "latency", score(p, LatencyScorer{}), 1, 0, none)
-	clock.now += latencyKept
-	wantScores(t, "latency, long ago", score(p, LatencyScorer{}), none, none, none)
+func TestThroughputScorer(t *testing.T) {
+	p := scoring(ThroughputScorer{}, 3)
+	p.SetInFlight("r0", 4)
+	p.Engine("r2").Signals(decider.Signals{Throughput: 5})
+	wantScores(t, "throughput", score(p), .2, 1, 0)
+}
+
+func TestLatencyScorer(t *testing.T) {
+	p := scoring(LatencyScorer{}, 3)
+	wantScores(t, "latency, nothing known", score(p), unscored, unscored, unscored)
+	first, third := p.SendTo("r0"), p.SendTo("r1")
+	p.Clock.Advance(time.Second)
+	p.FirstToken(first, []byte("r0"))
+	p.Clock.Advance(2 * time.Second)
+	p.FirstToken(third, []byte("r1"))
+	wantScores(t, "latency", score(p), 1, 0, unscored)
+	p.Clock.Advance(30 * time.Second)
+	wantScores(t, "latency, long ago", score(p), unscored, unscored, unscored)
 }
 
 func TestLoRAScorer(t *testing.T) {
-	p, _ := newTestPool(LeastRequests{}, 4, func(c *PoolConfig) { c.Filters.LoRASlots = 2 })
-	r := p.replicas
-	r[0].adapters.reserve("sql")
-	r[0].adapters.started("sql")
-	r[1].adapters.reserve("sql")
-	r[2].adapters.reserve("a")
-	r[2].adapters.reserve("b")
-	wantScores(t, "lora", score(p, LoRAScorer{}, withLoRA("sql")), 1, .6, 0, .8)
-	wantScores(t, "no adapter", score(p, LoRAScorer{}), none, none, none, none)
+	p := scoring(LoRAScorer{}, 4, func(c *decider.PoolConfig) { c.LoRASlots = 2 })
+	p.FirstToken(p.SendTo("r0", decidertest.WithLoRA("sql")), []byte("r0"))
+	p.SendTo("r1", decidertest.WithLoRA("sql"))
+	p.SendTo("r2", decidertest.WithLoRA("a"))
+	p.SendTo("r2", decidertest.WithLoRA("b"))
+	wantScores(t, "lora", score(p, decidertest.WithLoRA("sql")), 1, .6, 0, .8)
+	wantScores(t, "no adapter", score(p), unscored, unscored, unscored, unscored)
 }
 
-func TestSessionScorerAgreesWithThePolicy(t *testing.T) {
-	s := &SessionScorer{}
-	p, _ := newTestPool(session2(t, SessionOptions{}), 6)
-	s.Members(p.replicas)
+func TestSessionScorerAgreesWithThePolicySession(t *testing.T) {
+	p := scoring(&SessionScorer{}, 6)
+	home := decidertest.New(must(NewSession(SessionOptions{})), 6)
 	for n := range 100 {
-		d, _ := decide(p, inSession(n))
-		got := score(p, s, inSession(n))
+		d, _ := home.Send(decidertest.InSession(n))
+		got := score(p, decidertest.InSession(n))
 		for c, x := range got {
-			if (p.replicas[c].name == d.Server) != (x == 1) || x != 0 && x != 1 {
+			if (decidertest.Name(c) == d.Server) != (x == 1) || x != 0 && x != 1 {
 				t.Fatalf("session %d: %v, its home is %s", n, got, d.Server)
 			}
 		}
 	}
-	wantScores(t, "no session", score(p, s), none, none, none, none, none, none)
+	wantScores(t, "no session", score(p), unscored, unscored, unscored, unscored, unscored, unscored)
 }
 
 func TestNoHitLRUScorer(t *testing.T) {
 	s := &NoHitLRUScorer{}
-	p, _ := newTestPool(LeastRequests{}, 3)
-	s.Members(p.replicas)
-	cache(p, 0, 0, 0)
-	wantScores(t, "at the start", score(p, s), 1, .5, 0)
+	p := scoring(s, 3)
+	warm := decidertest.Document(1, 2, 0)
+	wantScores(t, "at the start", score(p), 1, .5, 0)
 	s.Reserved(nil, 0)
-	wantScores(t, "after r0", score(p, s), 0, 1, .5)
-	cache(p, 0, 1, 0)
-	wantScores(t, "a warm prompt", score(p, s), none, none, none)
+	wantScores(t, "after r0", score(p), 0, 1, .5)
+	order := slices.Clone(s.order)
+	p.ServedBy("r1", warm)
+	s.order = order // whatever was chosen by chance for that
+	wantScores(t, "a warm prompt", score(p, warm), unscored, unscored, unscored)
 	s.Reserved(nil, 1) // was warm: does not count
-	cache(p, 0, 0, 0)
-	p.replicas[1].down = true
-	p.refresh()
-	wantScores(t, "without r1", score(p, s), 0, 1)
-	p.replicas[1].down = false
-	p.refresh()
-	left := []*Replica{p.replicas[0], p.replicas[2]}
-	s.Members(left)
-	if !slices.Equal(s.order, []coldTurn{{left[1], 1}, {left[0], 0}}) {
+	p.Drain("r1")
+	wantScores(t, "without r1", score(p), 0, 1)
+	p.Undrain("r1")
+	first, last := s.order[1].replica, s.order[2].replica
+	if first.Name() != "r2" || last.Name() != "r0" {
+		t.Fatalf("the order is %s, %s", first.Name(), last.Name())
+	}
+	p.Apply(func(c *decider.PoolConfig) { c.Replicas = slices.Delete(c.Replicas, 1, 2) })
+	if !slices.Equal(s.order, []coldTurn{{first, 1}, {last, 0}}) {
 		t.Errorf("a replica that left is still there, or the others lost their order")
 	}
 }
 
 // Every scorer keeps its promise: within [0,1] or no opinion, whatever there is
-// to judge, and without allocation.
+// to judge.
 func TestScorersStayInRange(t *testing.T) {
-	for _, x := range scorers {
-		s := x.make()
-		p, clock := newTestPool(LeastRequests{}, 5)
-		if m, ok := s.(MemberObserver); ok {
-			m.Members(p.replicas)
-		}
-		try := func(what string, change ...func(*Request)) {
-			for _, y := range score(p, s, change...) {
+	for _, x := range Scorers {
+		p := scoring(x.New(), 5)
+		try := func(what string, change ...func(*decider.Request)) {
+			for _, y := range score(p, change...) {
 				if !(y >= 0 && y <= 1 || math.IsNaN(y)) {
-					t.Errorf("%s, %s: %v", x.name, what, y)
+					t.Errorf("%s, %s: %v", x.Name, what, y)
 				}
 			}
 		}
 		try("idle")
-		cache(p, 0, 1, 2, 3, 100)
-		try("cached", inSession(1), withLoRA("sql"))
-		p.Engine("r1").Signals(Signals{KVUsage: 1.2, Waiting: -1, Running: -5, Throughput: -1})
-		p.replicas[2].tokens, p.replicas[2].inFlight, p.replicas[2].cacheTokens = 1<<40, 1<<20, 0
-		clock.now = 100 * time.Hour
-		try("odd", inSession(1), withLoRA("sql"))
-		try("no prompt", func(r *Request) { r.Input = 0 })
-		for _, r := range p.replicas[1:] {
-			r.down = true
+		for i, n := range []int{1, 2, 3, 100} {
+			p.ServedBy(decidertest.Name(i+1), decidertest.Document(1, n, 0))
 		}
-		p.refresh()
-		try("one left", inSession(1), withLoRA("sql"))
+		try("cached", decidertest.Document(1, 100, 0), decidertest.InSession(1), decidertest.WithLoRA("sql"))
+		p.Engine("r1").Signals(decider.Signals{KVUsage: 1.2, Waiting: -1, Running: -5, Throughput: -1})
+		p.SendTo("r2", decidertest.Tokens(1<<40))
+		p.SetInFlight("r2", 1<<14)
+		p.Clock.Now = 100 * time.Hour
+		try("odd", decidertest.InSession(1), decidertest.WithLoRA("sql"))
+		try("no prompt", decidertest.Tokens(0))
+		p.Drain("r1", "r2", "r3", "r4")
+		try("one left", decidertest.InSession(1), decidertest.WithLoRA("sql"))
 	}
 }
 
-// With an image of the caches, prefixes that requests share count once.
+// With a model of the caches, prefixes that requests share count once.
 func TestKVUsageCountsSharedBlocksOnce(t *testing.T) {
-	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 1, func(c *PoolConfig) { c.CacheTokens, c.BlockTokens = 10_000, 100 })
+	p := decidertest.New(must(NewWeighted(WeightedDefaults)), 1, func(c *decider.PoolConfig) { c.CacheTokens, c.BlockTokens = 10_000, 100 })
 	for range 5 {
-		d, id := decide(p, func(r *Request) {
-			r.Input = 1000
-			for b := range uint64(9) {
-				r.Blocks = append(r.Blocks, scramble(b))
-			}
-		})
+		d, id := p.Send(func(r *decider.Request) { r.Blocks, r.Input = decidertest.Keys(nil, 0, 9), 1000 })
 		p.FirstToken(id, []byte(d.Server))
 	}
-	if got := score(p, KVUsageScorer{})[0]; got < .8 || got > .9 {
+	if got := p.Terms()["r0"]["kv_usage"]; got < .8 || got > .9 {
 		t.Errorf("%v of the cache is free; five requests share 900 tokens of 1000, of 10000", got)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build ignore
-
 package policy
 
 import (
@@ -8,11 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman/decider"
+	"pointsman/decider/decidertest"
 )
 
 func weighted(t testing.TB, scorers map[string]float64) *Weighted {
 	t.Helper()
-	p, err := NewWeighted(WeightedOptions{scorers, WeightedDefaults.LRUCapacityPerServer})
+	o := WeightedDefaults
+	o.Scorers = scorers
+	p, err := NewWeighted(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,73 +23,88 @@ func weighted(t testing.TB, scorers map[string]float64) *Weighted {
 }
 
 func TestWeightedSumsTheScores(t *testing.T) {
-	p, _ := newTestPool(weighted(t, map[string]float64{"queue": 1, "kv_usage": 2}), 3, func(c *PoolConfig) { c.CacheTokens = 1000 })
-	p.Engine("r0").Signals(Signals{Waiting: 0, KVUsage: .9}) // 1 + 2·0.1
-	p.Engine("r1").Signals(Signals{Waiting: 1, KVUsage: .2}) // 0.5 + 2·0.8
-	p.Engine("r2").Signals(Signals{Waiting: 2, KVUsage: .3}) // 0 + 2·0.7
-	for _, c := range p.Explain(&Request{Pool: p, Input: 1}).Candidates {
-		want := map[string][3]float64{"r0": {1, .1, 1.2}, "r1": {.5, .8, 2.1}, "r2": {0, .7, 1.4}}[c.Replica]
+	p := decidertest.New(weighted(t, map[string]float64{"queue": 1, "kv_usage": 2}), 3, func(c *decider.PoolConfig) { c.CacheTokens = 1000 })
+	p.Engine("r0").Signals(decider.Signals{Waiting: 0, KVUsage: .9}) // 1 + 2·0.1
+	p.Engine("r1").Signals(decider.Signals{Waiting: 1, KVUsage: .2}) // 0.5 + 2·0.8
+	p.Engine("r2").Signals(decider.Signals{Waiting: 2, KVUsage: .3}) // 0 + 2·0.7
+	for replica, got := range p.Terms() {
+		want := map[string][3]float64{"r0": {1, .1, 1.2}, "r1": {.5, .8, 2.1}, "r2": {0, .7, 1.4}}[replica]
 		for i, term := range []string{"queue", "kv_usage", "score"} {
-			if math.Abs(c.Terms[term]-want[i]) > 1e-9 {
-				t.Errorf("%s: %v, want %v", c.Replica, c.Terms, want)
+			if math.Abs(got[term]-want[i]) > 1e-9 {
+				t.Errorf("%s: %v, want %v", replica, got, want)
 			}
 		}
 	}
-	d, _ := decide(p)
+	d, _ := p.Send()
 	if d.Server != "r1" || d.Fallbacks != [2]string{"r2", "r0"} {
 		t.Errorf("order %s %v", d.Server, d.Fallbacks)
 	}
 }
 
 func TestWeightedSpreadsTies(t *testing.T) {
-	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 5)
-	for s, c := range tally(p, draws/4, true) {
-		if math.Abs(float64(c)-draws/20) > 5*math.Sqrt(draws/20*.8) {
-			t.Errorf("%s had %d of %d", s, c, draws/4)
-		}
-	}
+	decidertest.New(must(NewWeighted(WeightedDefaults)), 5).CheckTies(t, draws/4)
 }
 
 // A burst at one instant spreads, because each decision counts at once.
 func TestWeightedBurst(t *testing.T) {
-	p, _ := newTestPool(weighted(t, WeightedDefaults.Scorers), 8)
-	for s, c := range tally(p, 1000, false) {
+	for s, c := range decidertest.New(must(NewWeighted(WeightedDefaults)), 8).Burst(1000) {
 		if c < 100 || c > 150 {
-			t.Errorf("%s holds %d of 1000", s, c)
+			t.Errorf("%s has %d of 1000", s, c)
 		}
 	}
 }
 
-// A replica that a scorer knows nothing of is neither preferred nor shunned
-// for it.
+// A replica that a scorer has no opinion on is neither preferred nor avoided.
 func TestWeightedWithoutAnOpinion(t *testing.T) {
-	p, clock := newTestPool(weighted(t, map[string]float64{"latency": 5, "queue": 1}), 3)
-	p.replicas[0].ttft.add(time.Second, clock.now)
-	p.replicas[1].ttft.add(2*time.Second, clock.now)
-	d, _ := decide(p)
+	p := decidertest.New(weighted(t, map[string]float64{"latency": 5, "queue": 1}), 3)
+	first, second := p.SendTo("r0"), p.SendTo("r1")
+	p.Clock.Advance(time.Second)
+	p.Serve(first, "r0")
+	p.Clock.Advance(time.Second)
+	p.Serve(second, "r1")
+	d, _ := p.Send()
 	if d.Server != "r0" || d.Fallbacks != [2]string{"r2", "r1"} {
 		t.Errorf("order %s %v, want the unknown one in the middle", d.Server, d.Fallbacks)
 	}
 	// Where no candidate has an opinion, the other scorers decide alone.
-	p, _ = newTestPool(weighted(t, map[string]float64{"lora": 5, "queue": 1}), 3)
+	p = decidertest.New(weighted(t, map[string]float64{"lora": 5, "queue": 1}), 3)
 	hold(p, 0, 2, 0)
 	hold(p, 1, 1, 0)
-	if d, _ := decide(p); d.Server != "r2" {
-		t.Errorf("went to %s", d.Server)
+	if d, _ := p.Send(); d.Server != "r2" {
+		t.Errorf("sent to %s", d.Server)
 	}
 }
 
-func TestWeightedSettlesScorersThatObserve(t *testing.T) {
-	p, _ := newTestPool(weighted(t, map[string]float64{"no_hit_lru": 1}), 4)
+func TestWeightedReportsToScorersThatObserve(t *testing.T) {
+	p := decidertest.New(weighted(t, map[string]float64{"no_hit_lru": 1}), 4)
 	var turns []string
 	for range 8 {
-		d, id := decide(p)
-		turns = append(turns, d.Server)
-		p.FirstToken(id, []byte(d.Server))
-		p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
+		turns = append(turns, p.Served().Server)
 	}
 	if got := strings.Join(turns, " "); got != "r0 r1 r2 r3 r0 r1 r2 r3" {
 		t.Errorf("cold prompts went to %s", got)
+	}
+}
+
+// always gives every candidate the same score.
+type always float64
+
+func (s always) Score(_ *decider.Request, _ *decider.View, out []float64) {
+	for c := range out {
+		out[c] = float64(s)
+	}
+}
+
+func TestWeightedTakesScorersFromElsewhere(t *testing.T) {
+	o := WeightedDefaults
+	o.Known = append([]NamedScorer{{"half", func() decider.Scorer { return always(.5) }}}, Scorers...)
+	o.Scorers = map[string]float64{"half": 2}
+	terms := decidertest.New(must(NewWeighted(o)), 1).Terms()["r0"]
+	if terms["half"] != .5 || terms["score"] != 1 {
+		t.Errorf("terms %v", terms)
+	}
+	if text := fmt.Sprintf("%+v", o); !strings.Contains(text, "Known:[half prefix ") {
+		t.Errorf("the options print as %s", text)
 	}
 }
 
@@ -100,13 +118,17 @@ func TestWeightedOptionsAreChecked(t *testing.T) {
 		`scorers: lora has the weight NaN; want 0 or more`:                     {"lora": math.NaN(), "queue": 1},
 		"scorers: unknown \"a\\nb\"; want prefix, approximate_prefix, queue, ": {"a\nb": 1},
 	} {
-		_, err := NewWeighted(WeightedOptions{scorers, WeightedDefaults.LRUCapacityPerServer})
+		o := WeightedDefaults
+		o.Scorers = scorers
+		_, err := NewWeighted(o)
 		if err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%v: %v, want %s", scorers, err, want)
 		}
 	}
 	for _, n := range []int{-1, 0, 262_145} {
-		_, err := NewWeighted(WeightedOptions{WeightedDefaults.Scorers, n})
+		o := WeightedDefaults
+		o.LRUCapacityPerServer = n
+		_, err := NewWeighted(o)
 		if want := fmt.Sprintf("lru_capacity_per_server: want 1 to 262144 blocks of 64 tokens, not %d", n); err == nil || err.Error() != want {
 			t.Errorf("%d: %v, want %s", n, err, want)
 		}
@@ -118,11 +140,11 @@ func TestWeightedOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// all are all scorers at once.
+// allScorers gives all scorers the same weight.
 func allScorers() map[string]float64 {
 	m := map[string]float64{}
-	for _, name := range ScorerNames() {
-		m[name] = 1
+	for _, s := range Scorers {
+		m[s.Name] = 1
 	}
 	return m
 }
@@ -135,24 +157,9 @@ func BenchmarkWeighted(b *testing.B) {
 	}
 }
 
-// benchRank measures a policy's choice alone, without reserving.
-func benchRank(b *testing.B, policy Policy, n int) {
-	p, clock := newTestPool(policy, n)
-	for i, r := range p.replicas {
-		r.inFlight, r.waiting, r.tokens = i%13, i%5, 100*i
-		r.ttft.add(time.Duration(i)*time.Millisecond, clock.now)
-	}
-	r := &Request{ID: newID(), Pool: p, Input: 4000, Output: 100, Session: 7, HasSession: true, LoRA: "sql"}
-	b.ReportAllocs()
-	for b.Loop() {
-		p.rank(r, clock.now)
-	}
-}
-
 func TestWeightedDoesNotAllocate(t *testing.T) {
-	p, clock := newTestPool(weighted(t, allScorers()), 64)
-	r := &Request{ID: newID(), Pool: p, Input: 4000, Session: 7, HasSession: true, LoRA: "sql"}
-	if n := testing.AllocsPerRun(100, func() { p.rank(r, clock.now) }); n > 0 {
-		t.Errorf("%v allocations a decision", n)
-	}
+	p := decidertest.New(weighted(t, allScorers()), 64)
+	p.CheckAllocations(t, 500, func(r *decider.Request, _ int) {
+		r.Input, r.Session, r.HasSession, r.LoRA = 4000, 7, true, "sql"
+	})
 }
