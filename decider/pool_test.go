@@ -374,30 +374,3 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDecide(b *testing.B) {
-	policies := []struct {
-		name string
-		make func() Policy
-	}{
-		{"round_robin", func() Policy { return &RoundRobin{} }},
-		{"power_of_two", func() Policy { return PowerOfTwo{} }},
-		{"least_requests", func() Policy { return LeastRequests{} }},
-	}
-	for _, pc := range policies {
-		for _, n := range []int{8, 64, 512, 4096} {
-			b.Run(fmt.Sprintf("%s/replicas=%d", pc.name, n), func(b *testing.B) {
-				p, _ := newTestPool(pc.make(), n)
-				r := Request{Pool: p, Input: 1000, HasSession: true}
-				var d Decision
-				b.ReportAllocs()
-				for i := range b.N {
-					r.Session = scramble(uint64(i))
-					r.ID = ID{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}
-					p.Decide(&r, &d)
-					p.Finished(Outcome{ID: r.ID})
-				}
-			})
-		}
-	}
-}

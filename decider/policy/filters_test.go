@@ -257,7 +257,9 @@ func TestFiltersNeverEmptyTheCandidates(t *testing.T) {
 					p.Undrain(name)
 				}
 			},
-			"wait": func(t *rapid.T) { p.Clock.Advance(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond) },
+			"wait": func(t *rapid.T) {
+				p.Clock.Advance(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			},
 		})
 	})
 }
