@@ -157,7 +157,9 @@ func readLines(r io.Reader, line func([]byte)) error {
 			return err
 		}
 		line(text)
-		in.Discard(n)
+		if _, err := in.Discard(n); err != nil {
+			return err
+		}
 	}
 }
 

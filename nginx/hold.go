@@ -93,5 +93,5 @@ func (a *Agent) send(s *scratch) {
 	s.ready.Store(0)
 	a.scratch.Put(s)
 	c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	resp.WriteTo(c) // its error is that of a question that was given up
+	_, _ = resp.WriteTo(c) // its error is that of a question that was given up
 }

@@ -1,6 +1,7 @@
 package spoa
 
 import (
+	"errors"
 	"io"
 	"net"
 	"runtime/debug"
@@ -100,7 +101,7 @@ func (c *conn) serveFrames() {
 	c.startFrame()
 	for {
 		if err := c.next(); err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				c.fail(err)
 			}
 			return

@@ -193,10 +193,10 @@ func (c *conn) readIdle() (int, error) {
 // there was.
 func (c *conn) readReady(fd uintptr) bool {
 	n, err := syscall.Read(int(fd), c.need())
-	for err == syscall.EINTR {
+	for errors.Is(err, syscall.EINTR) {
 		n, err = syscall.Read(int(fd), c.in)
 	}
-	if err == syscall.EAGAIN {
+	if errors.Is(err, syscall.EAGAIN) {
 		c.drop()
 		return false
 	}
@@ -249,7 +249,7 @@ func (c *conn) readMore(p []byte) (int, error) {
 		switch {
 		case n > 0:
 			return n, nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return 0, refuse(codeInvalid, "connection ended inside a frame")
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return 0, err
@@ -296,6 +296,6 @@ func readNow(sock net.Conn, p []byte) (n int) {
 	if err != nil {
 		return 0
 	}
-	raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), p) })
+	_ = raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), p) })
 	return max(n, 0)
 }

@@ -84,7 +84,7 @@ func (c *conn) farewell(code uint32, text string) {
 	c.writing.Lock()
 	c.writeSet = time.Time{}
 	c.writing.Unlock()
-	c.sendDisconnect(code, text, farewellLimit)
+	_ = c.sendDisconnect(code, text, farewellLimit) // the connection is closed next in any case
 }
 
 // linger waits until the peer has closed, so that closing does not reset a TCP

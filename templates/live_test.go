@@ -76,7 +76,7 @@ func (g *rig) decided() {
 			!strings.HasPrefix(a["body"].(string), `{"model":"llama-8b"`) || fmt.Sprint(a["blen"]) != fmt.Sprint(a["bsize"]) {
 			g.Errorf("the agent got %v", a)
 		}
-		if want, _ := map[string]any{"one pool": "llama"}[g.form]; a["pool"] != want {
+		if want := map[string]any{"one pool": "llama"}[g.form]; a["pool"] != want {
 			g.Errorf("the agent got pool %v, want %v", a["pool"], want)
 		}
 	}

@@ -60,12 +60,12 @@ func (c *statusCmd) text() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	print := client.PrintStatus
+	write := client.PrintStatus
 	if c.Signals {
-		print = client.PrintSignals
+		write = client.PrintSignals
 	}
 	var b strings.Builder
-	err = print(&b, answer)
+	err = write(&b, answer)
 	return b.String(), err
 }
 

@@ -56,7 +56,7 @@ func (*KVCost) UsesPrefix() bool { return true }
 // Rank implements Policy.
 func (p *KVCost) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	block := float64(v.BlockTokens)
-	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
+	return v.Least(dst, 3, func(c int, _ *decider.Replica) float64 {
 		i := v.Candidates[c]
 		prefill := max(0, (float64(v.PrefillQueueTokens(i)+r.Input)-p.OverlapCredit*float64(v.Cached(i)))/block)
 		inUse := float64(v.BlocksInUse(i)) + max(0, float64(r.Input)/block-float64(v.SharedBlocks(i)))

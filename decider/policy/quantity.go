@@ -37,7 +37,7 @@ var quantities = []quantity{
 	{"speed", false, func(e *evaluation) float64 { return e.view.PrefillSpeed(e.index) }},
 	{"kv_usage", false, func(e *evaluation) float64 { return e.view.KVUsage(e.index) }},
 	{"throughput", false, func(e *evaluation) float64 { return e.view.Throughput(e.index) }},
-	{"latency", false, func(e *evaluation) float64 { return timeToFirstByte(e) }},
+	{"latency", false, timeToFirstByte},
 	{"weight", false, func(e *evaluation) float64 { return float64(e.replica.Weight()) }},
 	{"capacity", false, func(e *evaluation) float64 { return float64(e.replica.CacheTokens()) }},
 	{"cached", false, func(e *evaluation) float64 { return float64(e.view.Cached(e.index)) }},

@@ -159,9 +159,9 @@ func (f *rawFetcher) read() error {
 		free := f.in[f.n:min(len(f.in), f.n+maxRead)]
 		k, err := rawCall(syscall.SYS_READ, f.socket, free)
 		switch {
-		case err == syscall.EINTR:
+		case errors.Is(err, syscall.EINTR):
 			continue
-		case err == syscall.EAGAIN:
+		case errors.Is(err, syscall.EAGAIN):
 			return errPending
 		case (err != nil || k == 0) && f.n == 0 && f.reused:
 			f.redial()

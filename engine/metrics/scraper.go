@@ -133,7 +133,7 @@ func (s *Scraper) poll(meant, now time.Duration) (pending bool) {
 		return false
 	}
 	page, err := s.fetcher.poll()
-	if err == errPending {
+	if errors.Is(err, errPending) {
 		if now-s.sentAt < timeout {
 			s.lastPoll = now
 			return true

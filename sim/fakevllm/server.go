@@ -335,7 +335,7 @@ func (x *exchange) flush() {
 func (x *exchange) die() {
 	if conn, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
 		if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
-			tcp.SetLinger(0)
+			_ = tcp.SetLinger(0)
 		}
 		conn.Close()
 	}

@@ -175,7 +175,7 @@ func (n *Nginx) spawn() {
 	}
 	n.cur = &process{cmd, make(chan struct{})}
 	go func(p *process) {
-		p.cmd.Wait()
+		_ = p.cmd.Wait()
 		close(p.done)
 	}(n.cur)
 	deadline := time.Now().Add(15 * time.Second)

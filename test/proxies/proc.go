@@ -116,7 +116,7 @@ func (p *Proc) spawn(args ...string) {
 	}
 	proc := &process{cmd, make(chan struct{})}
 	go func() {
-		cmd.Wait()
+		_ = cmd.Wait()
 		close(proc.done)
 	}()
 	p.cur, p.all = proc, append(p.all, proc)
