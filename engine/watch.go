@@ -202,7 +202,7 @@ func (w *Watch) followBlocks(ctx context.Context, f follower, blockTokens int) {
 // listen takes in the events of engines that connect to b by themselves.
 func (w *Watch) listen(ctx context.Context, b bound) {
 	l := kvevents.Listener{
-		Address: b.address, Log: w.log.With("pool", b.pool.Name()).Warn,
+		Address: b.address, Log: w.log.With("pool", b.pool.Name()),
 		Find: func(topic string) (*kvevents.Index, string) { return w.publisher(b.pool, topic) },
 	}
 	l.Run(ctx)

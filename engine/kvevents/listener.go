@@ -2,10 +2,12 @@ package kvevents
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"time"
 
 	"pointsman/engine/zmtp"
+	"pointsman/listen"
 )
 
 // maxPublishers bounds the connections of engines to one address.
@@ -18,26 +20,26 @@ type Listener struct {
 	// Find returns the index of the engine that publishes under a topic and the
 	// address of its replay socket ("" = none), or nil for an unknown engine.
 	Find func(topic string) (x *Index, replay string)
-	// Log logs a warning.
-	Log func(msg string, args ...any)
+	Log  *slog.Logger
 }
 
 // Run listens until ctx ends, and returns when all connections are closed. It
 // retries while it cannot listen on the address.
 func (l *Listener) Run(ctx context.Context) {
-	server := &zmtp.Server{Kind: "SUB", Timeout: dialTimeout, MaxConns: maxPublishers, Handle: func(c *zmtp.Conn) { l.welcome(ctx, c) }}
+	group := listen.NewGroup("kv_events", maxPublishers, l.Log)
+	server := &zmtp.Server{Kind: "SUB", Timeout: dialTimeout, Handle: func(c *zmtp.Conn) { l.welcome(ctx, c) }}
 	defer server.Close()
 	for ctx.Err() == nil {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", l.Address)
 		if err != nil {
-			l.Log("cannot listen for KV-cache events", "address", l.Address, "error", err)
+			l.Log.Warn("cannot listen for KV-cache events", "address", l.Address, "error", err)
 			wait(ctx, lastBackOff)
 			continue
 		}
 		stop := context.AfterFunc(ctx, server.Close)
-		_ = server.Serve(listener)
+		_ = server.Serve(group.Listener(listener))
 		stop()
-		wait(ctx, firstBackOff) // there may be no descriptors left
+		wait(ctx, firstBackOff)
 	}
 }
 
@@ -52,10 +54,10 @@ func (l *Listener) welcome(ctx context.Context, peer *zmtp.Conn) {
 	}
 	x, replay := l.Find(string(frames[0]))
 	if x == nil {
-		l.Log("KV-cache events of an unknown engine", "topic", string(frames[0][:min(len(frames[0]), 200)]))
+		l.Log.Warn("KV-cache events of an unknown engine", "topic", string(frames[0][:min(len(frames[0]), 200)]))
 		return
 	}
-	follow := &subscriber{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log(msg, "replica", x.replica, "error", err) }}
+	follow := &subscriber{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log.Warn(msg, "replica", x.replica, "error", err) }}
 	follow.replayer = follow.replayOnce
 	defer x.stopFollowing()
 	defer x.removeRank(follow.rank)

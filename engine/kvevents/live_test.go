@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -90,7 +91,7 @@ func TestPublishersAreBounded(t *testing.T) {
 	defer func() { maxPublishers = most }() // after the listener has ended
 	maxPublishers = 2
 	bind := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	l := Listener{Address: bind, Log: func(string, ...any) {}, Find: func(string) (*Index, string) { return nil, "" }}
+	l := Listener{Address: bind, Log: slog.New(slog.DiscardHandler), Find: func(string) (*Index, string) { return nil, "" }}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { l.Run(ctx); close(done) }()

@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// Server accepts connections and greets the peers. It is safe for concurrent
-// use; its fields are set before Serve.
+// Server accepts connections and greets the peers. Its listener bounds the number of
+// connections. Serve and Close are safe for concurrent use; the exported fields are
+// set before.
 type Server struct {
 	// Kind is the kind of socket that peers connect to.
 	Kind string
 	// Timeout bounds the greeting of a peer and each write to it.
 	Timeout time.Duration
-	// MaxConns bounds the connections that are open at once. One more is closed
-	// at once.
-	MaxConns int
 	// Handle serves one peer, in a goroutine of its own. The connection is closed
 	// when it returns.
 	Handle func(*Conn)
@@ -48,11 +46,11 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// accept serves a connection, unless there are too many.
+// accept serves a connection.
 func (s *Server) accept(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= s.MaxConns {
+	if s.closed {
 		conn.Close()
 		return
 	}

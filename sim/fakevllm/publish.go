@@ -22,11 +22,8 @@ type publisher struct {
 	done    sync.WaitGroup
 }
 
-// Bounds of the connections to a publisher's sockets.
-const (
-	peerTimeout = 10 * time.Second
-	maxPeers    = 1000
-)
+// peerTimeout bounds the greeting of a peer and each write to it.
+const peerTimeout = 10 * time.Second
 
 func newPublisher(o Options) *publisher {
 	form := o.EventForm
@@ -94,7 +91,7 @@ func (p *publisher) listen(endpoint, kind string, handle func(*zmtp.Conn)) error
 	if err != nil {
 		return err
 	}
-	s := &zmtp.Server{Kind: kind, Timeout: peerTimeout, MaxConns: maxPeers, Handle: handle}
+	s := &zmtp.Server{Kind: kind, Timeout: peerTimeout, Handle: handle}
 	p.servers = append(p.servers, s)
 	p.done.Go(func() { _ = s.Serve(l) })
 	return nil
