@@ -123,3 +123,12 @@ func (a *account) localLoad(r *Replica) localLoad {
 		usage:   a.usage(r),
 	}
 }
+
+// tokensNeeded is how many tokens of c's cache its requests need, as far as
+// known: what they share once, where the pool has a model of the cache.
+func (a *account) tokensNeeded(c *Replica) int {
+	if c.cache != nil {
+		return c.cache.InUse()*a.caches.blockTokens + c.tokens - c.input
+	}
+	return c.tokens
+}

@@ -127,7 +127,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 		}
 	} else if old.Len() > 0 {
 		a.departed = now
-		a.queue.Adopt(old, p.poolSpeed(), func(it *queue.Item[held]) { it.Value.request.Band = it.Band })
+		a.queue.Adopt(old, p.load.poolSpeed(), func(it *queue.Item[held]) { it.Value.request.Band = it.Band })
 	}
 	a.dispatch(now)
 }

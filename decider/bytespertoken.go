@@ -25,8 +25,11 @@ const (
 
 // BytesPerToken is how many bytes of prompt text make a token, as learned from
 // the engines, or the usual number.
-func (p *Pool) BytesPerToken() float64 {
-	if b := p.bytesPerToken.bits.Load(); b != 0 {
+func (p *Pool) BytesPerToken() float64 { return p.bytesPerToken.current() }
+
+// current is the estimate now. It may be called without the pool's lock.
+func (e *bytesPerTokenEstimator) current() float64 {
+	if b := e.bits.Load(); b != 0 {
 		return math.Float64frombits(b)
 	}
 	return bytesPerToken

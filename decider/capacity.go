@@ -87,15 +87,6 @@ func (a *admission) saturation(c *Replica, now time.Duration) string {
 	return ""
 }
 
-// tokensNeeded is how many tokens of c's cache its requests need, as far as
-// known: what they share once, where the pool has a model of the cache.
-func (p *Pool) tokensNeeded(c *Replica) int {
-	if c.cache != nil {
-		return c.cache.InUse()*p.view.BlockTokens + c.tokens - c.input
-	}
-	return c.tokens
-}
-
 // concurrency is the learned limit of the requests that a replica runs well.
 type concurrency struct {
 	found int           // requests that it ran when it was slow to begin another; 0 = none yet
@@ -127,6 +118,6 @@ func (a *admission) overdue(c *Replica, now time.Duration) bool {
 	return p.load.isReported(head, now) && now-w.since > 2*expected+time.Second+2*a.feedbackDelay()
 }
 
-// blind reports whether the pool has heard nothing for so long that what it
+// blind reports whether nothing was reported to the pool for so long that what it
 // believes of its replicas may be wrong.
-func (p *Pool) blind(now time.Duration) bool { return now-p.reportedAt > blindAfter }
+func (a *admission) blind(now time.Duration) bool { return now-a.pool.reportedAt > blindAfter }

@@ -72,7 +72,7 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	p, r, d := a.pool, it.Value.request, it.Value.decision
 	a.queue.Serve(it)
 	if a.queue.Len() > 0 {
-		a.departure.add(it.Work, (now - a.departed).Seconds(), p.totalSpeed())
+		a.departure.add(it.Work, (now - a.departed).Seconds(), p.load.totalSpeed(&p.members))
 		a.departed = now
 	}
 	d.Wait = now - it.At
@@ -96,7 +96,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 			p.reportedAt = now // there is nothing to report
 			return nil
 		}
-		if len(p.open) > 0 && !p.blind(now) {
+		if len(p.open) > 0 && !a.blind(now) {
 			return nil
 		}
 		// None is open, or nothing reports how full they are: the proxy is to do
@@ -139,7 +139,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 		if !scored {
 			return it
 		}
-		score := it.Aged(float64(it.Value.request.Input-p.view.Cached(replica)), p.poolSpeed(), now)
+		score := it.Aged(float64(it.Value.request.Input-p.view.Cached(replica)), p.load.poolSpeed(), now)
 		if best == nil || score < bestScore {
 			best, bestScore, bestReplica = it, score, replica
 		}

@@ -74,6 +74,18 @@ func (l *loadEstimate) speedOf(r *Replica) float64 {
 // poolSpeed is the prefill speed of a replica, learned from all together.
 func (l *loadEstimate) poolSpeed() float64 { return l.speed.rate(initialSpeed) }
 
+// totalSpeed is the prefill speed of all open replicas together, or of the one
+// that may come.
+func (l *loadEstimate) totalSpeed(m *members) (sum float64) {
+	if len(m.open) == 0 {
+		return l.poolSpeed()
+	}
+	for _, i := range m.open {
+		sum += l.speedOf(m.replicas[i])
+	}
+	return max(sum, 1)
+}
+
 // enqueue puts v, with so many uncached prompt tokens, at the end of its
 // replica's queue, unless its first token has come.
 func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) {

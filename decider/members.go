@@ -1,6 +1,9 @@
 package decider
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // members are the replicas of a pool, and what can be said of all of them
 // together. It lives under the pool's lock.
@@ -112,6 +115,28 @@ func (m *members) serves(r *Replica, adapter string) bool {
 		}
 	}
 	return true
+}
+
+// anyServes reports whether some open replica may serve r, now or when it has
+// capacity.
+func (m *members) anyServes(r *Request) bool {
+	for _, i := range m.open {
+		if c := m.replicas[i]; (r.Exclude == "" || c.name != r.Exclude) && m.serves(c, r.LoRA) {
+			return true
+		}
+	}
+	return false
+}
+
+// places is how many requests the replicas take at a time.
+func (m *members) places() (n int) {
+	for _, i := range m.open {
+		if m.replicas[i].limit == 0 {
+			return math.MaxInt
+		}
+		n += m.replicas[i].limit
+	}
+	return n
 }
 
 // whyNone names the reason that no replica may be chosen.

@@ -47,20 +47,6 @@ func (p *Pool) ListedAdapters() (names []string) {
 	return names
 }
 
-// serves reports whether r may be sent requests for an adapter: not if it does
-// not list it while another replica that takes requests does.
-func (p *Pool) serves(r *Replica, adapter string) bool {
-	if adapter == "" || !p.anyLists || r.lists == nil || listsName(r.lists, adapter) {
-		return true
-	}
-	for _, i := range p.open {
-		if listsName(p.replicas[i].lists, adapter) {
-			return false
-		}
-	}
-	return true
-}
-
 func listsName(sorted []string, name string) bool {
 	_, ok := slices.BinarySearch(sorted, name)
 	return ok

@@ -51,7 +51,7 @@ func (a *admission) restrict(band int, now time.Duration) {
 	if before == 0 || len(p.open) < 2 {
 		return
 	}
-	need := min(1+int(before/(reservedUse*p.poolSpeed())), len(p.open)-1)
+	need := min(1+int(before/(reservedUse*p.load.poolSpeed())), len(p.open)-1)
 	free := 0
 	for _, i := range p.open {
 		if p.replicas[i].longFrom(band) == 0 {

@@ -1,6 +1,7 @@
 package decider
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -128,6 +129,23 @@ func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
 		order = append(order, best)
 	}
 	return order
+}
+
+// prospects is how much of r's prompt no replica has cached, and how soon its
+// first token could come.
+func (s *selection) prospects(r *Request, now time.Duration) (prefill float64, soonest time.Duration) {
+	v := &s.view
+	v.Now = now
+	v.matchPrefix(r)
+	prefill = float64(r.Input - v.BestCached())
+	best := math.Inf(1)
+	for _, i := range s.open {
+		best = min(best, (v.PrefillBacklog(i)+v.PrefillCost(i))/v.PrefillSpeed(i))
+	}
+	if len(s.open) == 0 {
+		best = 0 // when one comes is unknown: the queue watches the deadline
+	}
+	return prefill, seconds(best)
 }
 
 // prefer puts replica i first in order.

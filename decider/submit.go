@@ -105,7 +105,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	if a.queue.Len() == 0 {
 		a.departed = now
 	}
-	it := a.queue.Add(e, held{request: r, decision: d}, now, p.poolSpeed())
+	it := a.queue.Add(e, held{request: r, decision: d}, now, p.load.poolSpeed())
 	a.dispatch(now)
 	if a.queue.Find(r.ID) != it {
 		return false, nil
@@ -123,7 +123,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 // decideInProxy decides r and its place in the proxy's queues.
 func (a *admission) decideInProxy(r *Request, d *Decision, e queue.Entry, now time.Duration) {
 	p := a.pool
-	slot := a.proxy.Next(e, now, p.poolSpeed(), p.totalSpeed())
+	slot := a.proxy.Next(e, now, p.load.poolSpeed(), p.load.totalSpeed(&p.members))
 	d.Class, d.Offset, d.Ordered = slot.Class, slot.Offset, true
 	a.count(r).Admitted++
 	p.decide(r, d, now)
@@ -154,15 +154,4 @@ func (a *admission) refuse(r *Request, d *Decision, why queue.Reason, now time.D
 	d.Retry = a.retryAfter(r.Band)
 	p.view.Candidates = nil
 	p.records.add(p, r, d, now)
-}
-
-// anyServes reports whether some open replica may serve r, now or when it has
-// capacity.
-func (p *Pool) anyServes(r *Request) bool {
-	for _, i := range p.open {
-		if c := p.replicas[i]; (r.Exclude == "" || c.name != r.Exclude) && p.serves(c, r.LoRA) {
-			return true
-		}
-	}
-	return false
 }
