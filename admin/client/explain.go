@@ -33,6 +33,20 @@ func PrintExplanation(w io.Writer, answer []byte) error {
 
 func printExplanation(w io.Writer, x *decider.Explanation) {
 	fmt.Fprintf(w, "pool %s, policy %s\n", x.Pool, x.Policy)
+	fmt.Fprintln(w, "request:", request(x))
+	fmt.Fprintf(w, "decision: %s\n\n", decision(x))
+	if q := x.Queue; q != nil {
+		deadline := ""
+		if q.Deadline > 0 {
+			deadline = fmt.Sprintf(", deadline in %.1fs", q.Deadline)
+		}
+		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
+	}
+	printCandidates(w, x.Candidates)
+}
+
+// request says what was seen of the request.
+func request(x *decider.Explanation) string {
 	seen := []string{fmt.Sprintf("about %d prompt tokens", x.Input)}
 	if x.Output >= 0 {
 		seen = append(seen, fmt.Sprintf("at most %d output tokens", x.Output))
@@ -43,39 +57,38 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 	for _, f := range []struct {
 		on   bool
 		text string
-	}{{x.Stream, "streamed"}, {x.Session, "with a session"}, {x.Cut, "cut"}} {
+	}{{x.Stream, "streamed"}, {x.Session, "with a session"}, {x.Cut, "truncated"}} {
 		if f.on {
 			seen = append(seen, f.text)
 		}
 	}
-	fmt.Fprintln(w, "request:", strings.Join(seen, ", "))
+	return strings.Join(seen, ", ")
+}
+
+// decision says where the request would go.
+func decision(x *decider.Explanation) string {
 	switch {
 	case x.Server != "":
-		fmt.Fprintf(w, "decision: %s, then %s\n\n", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
+		return fmt.Sprintf("%s, then %s", x.Server, strings.Join(append(x.Fallbacks, "the proxy's own balancing"), ", "))
 	case x.Queue != nil && x.Queue.NoReplica:
-		fmt.Fprintf(w, "decision: none (%s), held until a replica is up\n\n", x.Why)
+		return fmt.Sprintf("none (%s), held until a replica is up", x.Why)
 	case x.Refused != 0:
-		fmt.Fprintf(w, "decision: none (%s), refused with %d\n\n", x.Why, x.Refused)
-	default:
-		fmt.Fprintf(w, "decision: none (%s), the proxy balances by itself\n\n", x.Why)
+		return fmt.Sprintf("none (%s), refused with %d", x.Why, x.Refused)
 	}
-	if q := x.Queue; q != nil {
-		deadline := ""
-		if q.Deadline > 0 {
-			deadline = fmt.Sprintf(", deadline in %.1fs", q.Deadline)
-		}
-		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
-	}
-	terms := termNames(x.Candidates)
+	return fmt.Sprintf("none (%s), the proxy balances by itself", x.Why)
+}
+
+// printCandidates prints a row for each candidate, the chosen ones first.
+func printCandidates(w io.Writer, list []decider.Candidate) {
+	terms := termNames(list)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT", "SIGNAL AGE"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
-	slices.SortStableFunc(x.Candidates, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
-	for _, c := range x.Candidates {
-		rank := "-"
+	slices.SortStableFunc(list, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
+	for _, c := range list {
+		rank, age := "-", "never"
 		if c.Rank > 0 {
 			rank = fmt.Sprint(c.Rank)
 		}
-		age := "never"
 		if c.SignalAge != nil {
 			age = fmt.Sprintf("%.1f s ago", *c.SignalAge)
 		}
@@ -111,6 +124,7 @@ func rankOrder(c decider.Candidate) int {
 	return 4
 }
 
+// termNames are the names of all terms, sorted.
 func termNames(cs []decider.Candidate) []string {
 	seen := map[string]bool{}
 	var names []string

@@ -61,7 +61,7 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	if a.NoReplica {
 		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
 	} else {
-		fmt.Fprintf(w, "  waiting in %s, %d replicas without room, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+		fmt.Fprintf(w, "  waiting in %s, %d replicas without capacity, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tno replica\tgone\t")
