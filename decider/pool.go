@@ -64,7 +64,7 @@ const DefaultLease = 10 * time.Minute
 // instead of piling up.
 type Pool struct {
 	name       string
-	seed       []byte // the name again: prefixes of one pool are comparable
+	nameBytes  []byte
 	clock      Clock
 	usesPrefix atomic.Bool
 	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
@@ -88,7 +88,7 @@ type Pool struct {
 func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 	p := &Pool{
 		name:      name,
-		seed:      []byte(name),
+		nameBytes: []byte(name),
 		clock:     clock,
 		selection: selection{members: members{byName: map[string]*Replica{}}, limits: true, view: View{Rand: r}},
 		account:   account{reservations: newReservations()},
@@ -102,3 +102,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 
 // Name is the pool's name: HAProxy's backend, or nginx's upstream.
 func (p *Pool) Name() string { return p.name }
+
+// NameBytes is the name, which must not be changed. The keys of prompt blocks
+// begin with it, so that they are comparable within a pool.
+func (p *Pool) NameBytes() []byte { return p.nameBytes }

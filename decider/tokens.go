@@ -3,8 +3,6 @@ package decider
 import (
 	"fmt"
 	"time"
-
-	"pointsman/prompt"
 )
 
 // TokenUser is implemented by policies that compare prompts by their tokens.
@@ -48,10 +46,6 @@ func (o TokenOptions) Validate() error {
 // Tokens says how the pool's prompts are to be tokenized; nil if they need not
 // be.
 func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
-
-// PromptSeed is what the blocks of prompts begin with that are for an adapter,
-// if any, and have a cache_salt, if any.
-func (p *Pool) PromptSeed(lora, salt []byte) uint64 { return prompt.Seed(p.seed, lora, salt) }
 
 // ComparesText reports whether the pool's policy compares prompts by their text,
 // so that its requests need Blocks.

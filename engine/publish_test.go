@@ -19,6 +19,7 @@ import (
 	"pointsman/decider/kvcache"
 	"pointsman/decider/policy"
 	"pointsman/engine/zmtp"
+	"pointsman/prompt"
 	"pointsman/sim/fakevllm"
 )
 
@@ -195,18 +196,18 @@ func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watc
 	last := p.prompts()
 	for engine := range p.Engines {
 		known.replica = engine
-		for _, prompt := range []int{0, last - p.Blocks/publishedPrompt - 1, last - p.Blocks/publishedPrompt, last - 1, last} {
+		for _, i := range []int{0, last - p.Blocks/publishedPrompt - 1, last - p.Blocks/publishedPrompt, last - 1, last} {
 			r := decider.Request{Pool: pool}
-			r.Tokenized(kvcache.AppendKeys(nil, pool.PromptSeed(nil, nil), p.tokens(engine, prompt), 16), 16*publishedPrompt+1)
+			r.Tokenized(kvcache.AppendKeys(nil, prompt.Seed(pool.NameBytes(), nil, nil), p.tokens(engine, i), 16), 16*publishedPrompt+1)
 			var d decider.Decision
 			pool.Decide(&r, &d)
 			pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})
 			want := 0
-			if prompt >= last-p.Blocks/publishedPrompt && prompt < last {
+			if i >= last-p.Blocks/publishedPrompt && i < last {
 				want = 16 * publishedPrompt
 			}
 			if known.cached != want {
-				t.Fatalf("%d tokens of prompt %d of engine %d are believed cached, want %d", known.cached, prompt, engine, want)
+				t.Fatalf("%d tokens of prompt %d of engine %d are believed cached, want %d", known.cached, i, engine, want)
 			}
 		}
 	}

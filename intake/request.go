@@ -80,11 +80,13 @@ func (r *Request) scan(in *Input, limit int) {
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
-	return r.body.Blocks(dst, p.PromptSeed([]byte(r.LoRA), r.body.CacheSalt), decider.BlockBytes)
+	return r.body.Blocks(dst, prompt.Seed(p.NameBytes(), []byte(r.LoRA), r.body.CacheSalt), decider.BlockBytes)
 }
 
 // seed is what the keys of the prompt's blocks begin with.
-func (r *Request) seed() uint64 { return r.Pool.PromptSeed([]byte(r.LoRA), r.body.CacheSalt) }
+func (r *Request) seed() uint64 {
+	return prompt.Seed(r.Pool.NameBytes(), []byte(r.LoRA), r.body.CacheSalt)
+}
 
 // Submit submits a request that was prepared to its pool, as Handle does. w is
 // notified when a request that was held is decided.

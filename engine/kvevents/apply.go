@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"pointsman/decider/kvcache"
+	"pointsman/prompt"
 )
 
 // applyEvent applies one event to the target snapshot.
@@ -64,7 +65,7 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 	}
 	switch {
 	case first:
-		s.key = kvcache.Key(r.index.pool.PromptSeed(e.lora, single), content)
+		s.key = kvcache.Key(prompt.Seed(r.index.pool.NameBytes(), e.lora, single), content)
 		s.state |= slotIdentified | slotFirst | slotKeyed
 	case i == 0:
 		r.table.setContent(s, e.parent, content)

@@ -10,6 +10,7 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
 	"pointsman/decider/policy"
+	"pointsman/prompt"
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
 )
@@ -245,7 +246,7 @@ func (l *link) submit() {
 }
 
 func (l *link) submitPrompt(p []uint32) {
-	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), p, testBlock)}
+	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, prompt.Seed(l.pool.NameBytes(), nil, nil), p, testBlock)}
 	if err := l.engine.Submit(l.now, j); err != nil {
 		l.t.Fatal(err)
 	}
@@ -364,7 +365,7 @@ func (l *link) quiet() {
 	var d decider.Decision
 	for _, p := range l.prompts {
 		r := decider.Request{Pool: l.pool}
-		keys := kvcache.AppendKeys(nil, l.pool.PromptSeed(nil, nil), p, testBlock)
+		keys := kvcache.AppendKeys(nil, prompt.Seed(l.pool.NameBytes(), nil, nil), p, testBlock)
 		r.Tokenized(keys, len(p)+1)
 		l.pool.Decide(&r, &d)
 		l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})

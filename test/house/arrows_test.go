@@ -21,7 +21,7 @@ var arrows = map[string][]string{
 	// Decisions. Pool imports its parts, never the reverse.
 	"decider/kvcache": {},
 	"decider/queue":   {},
-	"decider":         {"decider/kvcache", "decider/queue", "prompt", "session"}, // never decider/policy
+	"decider":         {"decider/kvcache", "decider/queue", "session"}, // never decider/policy
 	"decider/policy":  {"decider", "decider/kvcache", "prompt", "session"},
 
 	"decider/decidertest": {"decider"}, // drives pools in tests
