@@ -132,3 +132,9 @@ func (a *account) tokensNeeded(c *Replica) int {
 	}
 	return c.tokens
 }
+
+// restarted empties what is believed of the memory of r's engine.
+func (a *account) restarted(r *Replica) {
+	a.caches.restarted(r)
+	r.adapters.restarted()
+}

@@ -133,10 +133,9 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 }
 
 // setSpills notes the pools that take requests beyond the limits.
-func (p *Pool) setSpills(byName map[string]*Pool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := &p.admission
+func (a *admission) setSpills(byName map[string]*Pool) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
 	a.spillTo = nil
 	if !a.on() {
 		return

@@ -78,7 +78,7 @@ func TestAdmissionAnswersEveryRequest(t *testing.T) {
 			change(&next)
 			c.Admission = &next
 			p.configure(c)
-			p.setSpills(map[string]*Pool{})
+			p.admission.setSpills(map[string]*Pool{})
 		}
 		var all []*client
 		live := map[*client]bool{} // sent or held, as the client sees it

@@ -68,7 +68,7 @@ func (d *Decider) Replace(c Config) (retire func()) {
 		pools = append(pools, p)
 	}
 	for _, p := range pools {
-		p.setSpills(byName)
+		p.admission.setSpills(byName)
 	}
 	d.pools.Store(&pools)
 	return func() {

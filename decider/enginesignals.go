@@ -61,7 +61,7 @@ func (e Engine) Restarted() {
 	if r == nil {
 		return
 	}
-	p.engineRestarted(r)
+	p.restarted(r)
 	r.firstTokens, r.promptWindow = firstTokens{}, promptWindow{}
 }
 

@@ -53,12 +53,6 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 	}
 }
 
-// engineRestarted empties what is believed of the memory of r's engine.
-func (p *Pool) engineRestarted(r *Replica) {
-	p.caches.restarted(r)
-	r.adapters.restarted()
-}
-
 // Checked reports what the agent's own check of a replica found. A replica that
 // either the agent or the proxy finds down is not chosen. Checked returns
 // whether the state changed.
@@ -74,7 +68,7 @@ func (p *Pool) Checked(replica string, healthy bool) (changed bool) {
 	if healthy {
 		r.since = now
 		r.readmit()
-		p.engineRestarted(r)
+		p.restarted(r)
 	}
 	p.refresh()
 	p.admission.dispatch(now)

@@ -43,7 +43,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.readmit()
 		}
 		if s.Up && r.down { // most likely it has restarted
-			p.engineRestarted(r)
+			p.restarted(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
 		if r.down && s.Idle {

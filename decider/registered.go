@@ -10,16 +10,15 @@ const maxListed = 4096
 // requests go to replicas that list them. A name that is not in the pool is
 // ignored.
 func (d *Decider) Adapters(p *Pool, replica string, names []string) {
-	if p.setListed(replica, names) && d.AdaptersChanged != nil {
+	if p.Engine(replica).listAdapters(names) && d.AdaptersChanged != nil {
 		d.AdaptersChanged()
 	}
 }
 
-// setListed reports whether anything has changed.
-func (p *Pool) setListed(replica string, names []string) bool {
-	p.mu.Lock()
+// listAdapters returns whether anything has changed.
+func (e Engine) listAdapters(names []string) bool {
+	p, r := e.lock()
 	defer p.mu.Unlock()
-	r := p.byName[replica]
 	if r == nil {
 		return false
 	}
@@ -30,7 +29,7 @@ func (p *Pool) setListed(replica string, names []string) bool {
 	}
 	r.lists = names
 	if r.lists == nil {
-		r.lists = []string{} // none, which is not the same as not told
+		r.lists = []string{} // not nil, which means that it has listed nothing yet
 	}
 	p.anyLists = true
 	return true
