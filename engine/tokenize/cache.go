@@ -2,30 +2,30 @@ package tokenize
 
 import "sync"
 
-// tokenCache remembers the token blocks of prompts by a hash of their text. It
-// keeps two generations: when the younger one is full it becomes the older one,
-// whose entries are lost unless they were asked for. It is safe for concurrent
-// use.
-type tokenCache struct {
+// cache holds the tokens of prompts by a hash of their text. It keeps two
+// generations: when the younger one is full, it becomes the older one, and the older
+// one is dropped. A lookup moves an entry to the younger one. It is safe for
+// concurrent use.
+type cache struct {
 	mu         sync.Mutex
-	young, old map[uint64]tokenEntry
-	size       int // of young, in blocks, an entry counting for some more
+	young, old map[uint64]entry
+	size       int // of young in blocks, plus entryCost for each entry
 }
 
-// tokenEntry is the tokens of one prompt: the keys of their full blocks, which
-// must not be changed, and their number.
-type tokenEntry struct {
-	blocks []uint64
-	tokens int
+// entry is the tokens of one prompt.
+type entry struct {
+	blocks []uint64 // keys of the full blocks; never changed
+	tokens int      // number of tokens
 }
 
-// Each generation holds some 16 MB.
+// Each generation holds about 16 MB.
 const (
-	cacheBlocks    = 2 << 20
-	cacheEntryCost = 8 // blocks
+	maxCacheBlocks = 2 << 20
+	entryCost      = 8 // blocks
 )
 
-func (c *tokenCache) get(hash uint64) (tokenEntry, bool) {
+// get returns the entry of a hash.
+func (c *cache) get(hash uint64) (entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.young[hash]; ok {
@@ -38,18 +38,20 @@ func (c *tokenCache) get(hash uint64) (tokenEntry, bool) {
 	return e, ok
 }
 
-func (c *tokenCache) put(hash uint64, e tokenEntry) {
+// put adds an entry.
+func (c *cache) put(hash uint64, e entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.add(hash, e)
 }
 
-func (c *tokenCache) add(hash uint64, e tokenEntry) {
-	if c.young == nil || c.size >= cacheBlocks {
-		c.old, c.young, c.size = c.young, map[uint64]tokenEntry{}, 0
+// add adds an entry to the younger generation. The caller holds the lock.
+func (c *cache) add(hash uint64, e entry) {
+	if c.young == nil || c.size >= maxCacheBlocks {
+		c.old, c.young, c.size = c.young, map[uint64]entry{}, 0
 	}
 	if _, ok := c.young[hash]; !ok {
-		c.size += len(e.blocks) + cacheEntryCost
+		c.size += len(e.blocks) + entryCost
 	}
 	c.young[hash] = e
 }

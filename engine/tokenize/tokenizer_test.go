@@ -36,18 +36,28 @@ func until(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("in vain: " + what)
+	t.Fatal("timed out waiting for " + what)
 }
 
-// bench is a pool of the policy kv_aware over one engine, and what counts the
-// calls of its /tokenize.
+// kvAware is the policy kv_aware with a timeout that tests may change, beyond what a
+// configuration may set: a busy machine must not make a call late.
+type kvAware struct {
+	*policy.KVAware
+	options decider.TokenOptions
+}
+
+func (k *kvAware) Tokens() *decider.TokenOptions { return &k.options }
+
+// bench is a pool of the policy kv_aware with one engine. It counts the calls of
+// /tokenize.
 type bench struct {
 	t         testing.TB
+	options   *decider.TokenOptions
 	engine    *fakevllm.Server
 	decider   *decider.Decider
 	tokenizer *Tokenizer
 	calls     atomic.Int64
-	before    func() // called with each call
+	before    func() // called during each call
 }
 
 func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
@@ -65,7 +75,6 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	})}
 	go server.Serve(l)
 	o := decider.TokenDefaults
-	o.Timeout = time.Second
 	if change != nil {
 		change(&o)
 	}
@@ -73,9 +82,12 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kv := &kvAware{aware, o}
+	kv.options.Timeout = time.Minute
+	b.options = &kv.options
 	b.decider = decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
-		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: aware,
+		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: kv,
 		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: l.Addr().String()}},
 	}}})
 	b.tokenizer = New(metrics.NewSet())
@@ -88,16 +100,16 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	return b
 }
 
-// idle waits until no call is under way.
+// idle waits until no call is pending.
 func (b *bench) idle() {
-	until(b.t, "the calls to end", func() bool {
+	until(b.t, "the end of the calls", func() bool {
 		b.tokenizer.mu.Lock()
 		defer b.tokenizer.mu.Unlock()
 		return len(b.tokenizer.calls) == 0
 	})
 }
 
-// prepare reads a body and has it tokenized.
+// prepare scans a body and prepares its request.
 func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.Decision, bool) {
 	b.t.Helper()
 	var d decider.Decision
@@ -126,8 +138,8 @@ func talk(turns ...string) string {
 	return `{"model":"fake","messages":[` + strings.Join(list, ",") + `]}`
 }
 
-// A conversation waits for an engine once. What is known of an earlier turn is
-// what begins the later one, by the engine's own tokens.
+// A conversation waits for an engine once. A later turn gets the blocks of the earlier
+// one while the engine tokenizes all of it.
 func TestAConversationIsTokenizedOnce(t *testing.T) {
 	b := newBench(t, nil)
 	first, _, ok := b.prepare(chat, talk("one"), 0)
@@ -138,13 +150,17 @@ func TestAConversationIsTokenizedOnce(t *testing.T) {
 	if b.calls.Load() != 1 || again.Input != first.Input || fmt.Sprint(again.Blocks) != fmt.Sprint(first.Blocks) {
 		t.Errorf("the same prompt again: %d calls, %d blocks, %d tokens", b.calls.Load(), len(again.Blocks), again.Input)
 	}
-	b.before = func() { time.Sleep(50 * time.Millisecond) }
-	start := time.Now()
+	slow := make(chan struct{})
+	b.before = func() { <-slow }
 	next, _, _ := b.prepare(chat, talk("one", "two", "three"), 0)
-	if fmt.Sprint(next.Blocks) != fmt.Sprint(first.Blocks) || time.Since(start) > 40*time.Millisecond {
-		t.Errorf("the next turn has %d blocks, the first one %d; it took %v", len(next.Blocks), len(first.Blocks), time.Since(start))
+	if fmt.Sprint(next.Blocks) != fmt.Sprint(first.Blocks) {
+		t.Errorf("the next turn has %d blocks, the first one %d", len(next.Blocks), len(first.Blocks))
 	}
-	b.idle() // it is tokenized meanwhile
+	if n := len(b.tokenizer.calls); n != 1 {
+		t.Errorf("%d calls are pending after the next turn, want 1: it waits for none", n)
+	}
+	close(slow)
+	b.idle()
 	whole, _, _ := b.prepare(chat, talk("one", "two", "three"), 0)
 	if b.calls.Load() != 2 || len(whole.Blocks) < 2*len(first.Blocks) || fmt.Sprint(whole.Blocks[:len(first.Blocks)]) != fmt.Sprint(first.Blocks) {
 		t.Errorf("the whole of it: %d calls, %d blocks that begin with the %d of the first turn", b.calls.Load(), len(whole.Blocks), len(first.Blocks))
@@ -157,7 +173,8 @@ func TestAConversationIsTokenizedOnce(t *testing.T) {
 
 func TestABurstOfOnePromptIsOneCall(t *testing.T) {
 	b := newBench(t, nil)
-	b.before = func() { time.Sleep(20 * time.Millisecond) }
+	slow := make(chan struct{})
+	b.before = func() { <-slow }
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
@@ -166,6 +183,8 @@ func TestABurstOfOnePromptIsOneCall(t *testing.T) {
 			}
 		})
 	}
+	until(t, "a call", func() bool { return b.calls.Load() > 0 })
+	close(slow)
 	all.Wait()
 	if n := b.calls.Load(); n != 1 {
 		t.Errorf("%d calls", n)
@@ -175,13 +194,13 @@ func TestABurstOfOnePromptIsOneCall(t *testing.T) {
 func TestWithoutTokens(t *testing.T) {
 	for _, reject := range []bool{false, true} {
 		b := newBench(t, func(o *decider.TokenOptions) {
-			o.Timeout = 20 * time.Millisecond
 			if reject {
 				o.OnUntokenized = "reject"
 			}
 		})
 		slow := make(chan struct{})
 		b.before = func() { <-slow }
+		b.options.Timeout = time.Millisecond
 		for _, c := range []struct {
 			what, path, body string
 			size, status     int
@@ -201,8 +220,9 @@ func TestWithoutTokens(t *testing.T) {
 		}
 		close(slow)
 		b.idle()
+		b.options.Timeout = time.Minute
 		if r, _, ok := b.prepare(chat, talk("late"), 0); !ok || len(r.Blocks) == 0 {
-			t.Error("what came late is lost")
+			t.Error("tokens that arrived late are lost")
 		}
 		k := b.tokenizer
 		for what, n := range map[string]uint64{"no_prompt": k.empty.Get(), "cut": k.cut.Get(), "late": k.late.Get()} {
@@ -225,19 +245,43 @@ func TestWithoutTokens(t *testing.T) {
 }
 
 func TestTokenCacheIsBounded(t *testing.T) {
-	var c tokenCache
-	entry := tokenEntry{make([]uint64, 1000), 16_000}
+	var c cache
+	entry := entry{make([]uint64, 1000), 16_000}
 	for i := range uint64(10_000) {
 		c.put(i, entry)
 		if i%2 == 0 {
-			c.get(0) // kept by being asked for
+			c.get(0) // which keeps it
 		}
 	}
-	n := (len(c.young) + len(c.old)) * (1000 + cacheEntryCost)
-	if _, ok := c.get(0); !ok || n > 2*cacheBlocks+2000 || n < cacheBlocks {
+	n := (len(c.young) + len(c.old)) * (1000 + entryCost)
+	if _, ok := c.get(0); !ok || n > 2*maxCacheBlocks+2000 || n < maxCacheBlocks {
 		t.Errorf("%d blocks held, the first entry %v", n, ok)
 	}
 	if _, ok := c.get(1); ok {
-		t.Error("an entry that nobody asked for is still there")
+		t.Error("an entry that is never looked up is still there")
+	}
+}
+
+// Calls are bounded, and a replica without an address is not asked.
+func TestCallsAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	slow := make(chan struct{})
+	b.before = func() { <-slow }
+	pool := b.decider.Pool("llama")
+	for i := range uint64(maxCalls) {
+		if b.tokenizer.start(pool, Prompt{Turns: []uint64{i}}, 16) == nil {
+			t.Fatalf("call %d is refused", i)
+		}
+	}
+	if b.tokenizer.start(pool, Prompt{Turns: []uint64{maxCalls}}, 16) != nil {
+		t.Error("one call more is accepted")
+	}
+	if b.tokenizer.start(pool, Prompt{Turns: []uint64{0}}, 16) == nil {
+		t.Error("a pending call is not shared")
+	}
+	close(slow)
+	b.idle()
+	if tokens, ok := b.tokenizer.tokenizeAt("", nil); ok || tokens != nil {
+		t.Errorf("%d tokens from nowhere", len(tokens))
 	}
 }
