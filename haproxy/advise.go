@@ -1,8 +1,6 @@
 package haproxy
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"path"
 	"slices"
@@ -20,34 +18,16 @@ type Wanted struct {
 	Pools   []string      // the backends that requests should reach
 	Own     []string      // of these, those whose servers are in the user's configuration
 	Socket  string        // path of the unix socket that the agent listens on; empty = none
-	Inside  []string      // paths that it listens on besides, such as one in a chroot
-	Queue   time.Duration // the longest that an admission lets requests wait in HAProxy's queues
+	Inside  []string      // further paths that it listens on, such as one in a chroot
+	Queue   time.Duration // the longest time that an admission lets requests wait in HAProxy's queues
 }
 
-// Advise reads a user's haproxy.cfg and tells in words what pointsman needs
-// and does not find there. An empty answer means that nothing is missing.
+// Advise reads a user's haproxy.cfg and says what pointsman needs and does not
+// find there. An empty answer means that nothing is missing.
 func Advise(config []byte, w Wanted) []string {
 	f := findings{backends: map[string]*ownBackend{}}
-	lines := bufio.NewScanner(bytes.NewReader(config))
-	lines.Buffer(make([]byte, 0, 4096), 1<<20)
-	section, name := "", ""
-	for lines.Scan() {
-		words := strings.Fields(stripComment(lines.Text()))
-		if len(words) == 0 {
-			continue
-		}
-		switch words[0] {
-		case "global", "defaults", "frontend", "backend", "listen", "ring", "log-profile", "peers", "resolvers", "userlist", "cache", "program", "http-errors", "mailers", "fcgi-app":
-			section, name = words[0], ""
-			if len(words) > 1 {
-				name = words[1]
-			}
-			continue
-		}
-		f.look(section, words)
-		if section == "backend" || section == "listen" {
-			f.lookAtBackend(name, words)
-		}
+	for _, s := range parseConfig(config) {
+		f.add(&s)
 	}
 	return f.advice(w)
 }
@@ -56,14 +36,17 @@ func Advise(config []byte, w Wanted) []string {
 type findings struct {
 	backends     map[string]*ownBackend
 	abortonclose bool
-	closes       bool // of all backends, by the defaults
+	closes       bool // a connection for each request in all backends, by the defaults
 	ring         bool
 	profile      bool
-	bufsize      int
-	routes       []string // what use_backend and default_backend name
 	spoe         bool
-	chroot       string
-	queue        time.Duration // the shortest timeout queue; 0 = none
+	routes       []string // arguments of use_backend and default_backend
+
+	bufsize, bufsizeLine int
+	chroot               string
+	chrootLine           int
+	queue                time.Duration // the shortest timeout queue; 0 = none
+	queueLine            int
 }
 
 // ownBackend is what a backend of the user's has of what is pasted into it.
@@ -72,87 +55,91 @@ type ownBackend struct {
 	closes  bool // each request has a connection of its own
 }
 
-func (f *findings) lookAtBackend(name string, words []string) {
-	b := f.backends[name]
-	if b == nil {
-		b = &ownBackend{}
-		f.backends[name] = b
+// add notes one statement.
+func (f *findings) add(s *statement) {
+	closes := s.is("option", "http-server-close") || s.is("option", "httpclose")
+	switch s.section {
+	case "global":
+		f.addGlobal(s)
+	case "defaults":
+		f.abortonclose = f.abortonclose || s.is("option", "abortonclose")
+		f.closes = f.closes || closes
+	case "backend", "listen":
+		b := f.backends[s.name]
+		if b == nil {
+			b = &ownBackend{}
+			f.backends[s.name] = b
+		}
+		b.follows = b.follows || s.is("use-server") && strings.Contains(s.text(), "txn.pm.server")
+		b.closes = b.closes || closes
 	}
-	switch line := strings.Join(words, " "); {
-	case words[0] == "use-server" && strings.Contains(line, "txn.pm.server"):
-		b.follows = true
-	case line == "option http-server-close" || line == "option httpclose":
-		b.closes = true
+	switch {
+	case s.is("timeout", "queue"):
+		if d := duration(s.arg(2)); d > 0 && (f.queue == 0 || d < f.queue) {
+			f.queue, f.queueLine = d, s.line
+		}
+	case s.is("log") && strings.Contains(s.text(), "ring@"+templates.Ring):
+		f.ring = true
+		f.profile = f.profile || slices.Contains(s.words, "profile")
+	case s.is("log-format") && strings.Contains(s.text(), templates.FeedMarker+" "):
+		f.profile = true
+	case s.is("use_backend") || s.is("default_backend"):
+		f.routes = append(f.routes, s.arg(1))
+	case s.is("filter", "spoe") && strings.Contains(s.text(), "pointsman"):
+		f.spoe = true
 	}
 }
 
-func (f *findings) look(section string, words []string) {
-	line := strings.Join(words, " ")
-	switch {
-	case section == "global" && words[0] == "chroot" && len(words) > 1:
-		f.chroot = words[1]
-	case section == "global" && words[0] == "tune.bufsize" && len(words) > 1:
-		f.bufsize, _ = strconv.Atoi(words[1])
-	case section == "defaults" && line == "option abortonclose":
-		f.abortonclose = true
-	case section == "defaults" && (line == "option http-server-close" || line == "option httpclose"):
-		f.closes = true
-	case words[0] == "timeout" && len(words) > 2 && words[1] == "queue":
-		if d := duration(words[2]); d > 0 && (f.queue == 0 || d < f.queue) {
-			f.queue = d
-		}
-	case words[0] == "log" && strings.Contains(line, "ring@"+templates.Ring):
-		f.ring = true
-		f.profile = f.profile || strings.Contains(line, " profile ")
-	case words[0] == "log-format" && strings.Contains(line, templates.FeedMarker+" "):
-		f.profile = true
-	case (words[0] == "use_backend" || words[0] == "default_backend") && len(words) > 1:
-		f.routes = append(f.routes, words[1])
-	case strings.HasPrefix(line, "filter spoe") && strings.Contains(line, "pointsman"):
-		f.spoe = true
+func (f *findings) addGlobal(s *statement) {
+	switch s.words[0] {
+	case "chroot":
+		f.chroot, f.chrootLine = s.arg(1), s.line
+	case "tune.bufsize":
+		f.bufsize, _ = strconv.Atoi(s.arg(1))
+		f.bufsizeLine = s.line
 	}
 }
 
 func (f *findings) advice(w Wanted) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if !f.abortonclose && !w.Version.AtLeast(3, 4) {
-		say("defaults: no \"option abortonclose\": a request whose client leaves runs to its end on the replica")
+		say("defaults: no \"option abortonclose\": the replica finishes a request even after its client has left")
 	}
 	switch size := f.bufsize; {
 	case size == 0:
-		say("global: no tune.bufsize: of a body only the first 15 KB are seen; want %d", w.Bufsize)
+		say("global: no tune.bufsize: only the first 15 KB of a body are seen; want %d", w.Bufsize)
 	case size < w.Bufsize:
-		say("global: tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", size, w.Bufsize)
+		say("global, line %d: tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", f.bufsizeLine, size, w.Bufsize)
 	}
 	if !f.ring {
-		say("frontend: no \"log ring@%s\": outcomes are not learned, and each reservation lasts until its lease ends", templates.Ring)
+		say("frontend: no \"log ring@%s\": outcomes are not reported, and each reservation lasts until its lease ends", templates.Ring)
 	} else if !f.profile {
-		say("frontend: the log to ring@%s has neither a profile nor a log-format with the fields behind %s: outcomes cannot be read", templates.Ring, templates.FeedMarker)
+		say("frontend: the log to ring@%s has neither a profile nor a log-format with the fields after %s: outcomes cannot be read", templates.Ring, templates.FeedMarker)
 	}
 	if !f.reaches(w.Pools) && !f.spoe {
 		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))
 	}
 	if f.queue > 0 && f.queue < w.Queue {
-		say("timeout queue is %v, shorter than the %v that requests may wait by the admission's ttl", f.queue, w.Queue)
+		say("line %d: timeout queue is %v, shorter than the %v for which the admission's ttl lets requests wait", f.queueLine, f.queue, w.Queue)
 	}
 	for _, name := range w.Own {
 		switch b := f.backends[name]; {
 		case b == nil:
-			say("no backend %s: the pool has no replicas listed, so its servers should stand there", name)
+			say("no backend %s: the pool lists no replicas, so this backend must hold its servers", name)
 		case !b.follows:
 			say("backend %s: no use-server with txn.pm.server: decisions are not followed", name)
 		case !b.closes && !f.closes:
-			say("backend %s: no \"option http-server-close\": when a replica dies, some clients are left without an answer and without a log line", name)
+			say("backend %s: no \"option http-server-close\": when a replica dies, some clients get neither an answer nor a log line", name)
 		}
 	}
 	if inside := path.Join(f.chroot, w.Socket); f.chroot != "" && w.Socket != "" && !slices.Contains(w.Inside, inside) {
-		say("global: chroot %s hides the agent's unix socket: have it listen on %s too, as pointsman-spoe.socket does in Debian's, or on 127.0.0.1", f.chroot, inside)
+		say("global, line %d: chroot %s hides the agent's unix socket: have the agent listen on %s too, as pointsman-spoe.socket does for Debian's chroot, or on 127.0.0.1", f.chrootLine, f.chroot, inside)
 	}
 	return out
 }
 
 // duration reads a time as HAProxy writes it, in milliseconds unless it has a
-// unit; what is none is 0.
+// unit. It returns 0 for anything else.
 func duration(s string) time.Duration {
 	if n, err := strconv.Atoi(s); err == nil {
 		return time.Duration(n) * time.Millisecond
@@ -177,24 +164,4 @@ func (f *findings) reaches(pools []string) bool {
 		}
 	}
 	return false
-}
-
-// stripComment removes what follows an unquoted '#'.
-func stripComment(line string) string {
-	var quote byte
-	for i := range len(line) {
-		switch c := line[i]; {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\\':
-			return line // rare, and a comment behind it does no harm here
-		case c == '"' || c == '\'':
-			quote = c
-		case c == '#':
-			return line[:i]
-		}
-	}
-	return line
 }

@@ -3,6 +3,7 @@ package nginx
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,12 +134,12 @@ func TestAdviseKnowsTheHeadersFile(t *testing.T) {
 
 func TestBrokenConfigurations(t *testing.T) {
 	for text, want := range map[string]string{
-		"http {":                   "ends within a block",
+		"http {":                   "the file ends within",
 		"}":                        "unexpected }",
 		"a; }":                     "unexpected }",
 		"{}":                       "unexpected {",
-		"a":                        "ends within a block",
-		"include nowhere.conf;":    "is not there",
+		"a":                        "the file ends within",
+		"include nowhere.conf;":    "does not exist",
 		"include nginx.conf;":      "too many includes",
 		strings.Repeat("a {", 100): "too deep",
 	} {
@@ -179,10 +180,21 @@ func FuzzTokens(f *testing.F) {
 		if strings.Contains(text, "include") {
 			return // it would read whatever is there
 		}
-		l := &loader{}
 		root := &directive{}
-		if err := l.block(&tokens{text: text, line: 1}, "f", root, 0, 0); err == nil {
-			root.walk(func(d *directive) { d.effective("x") })
+		if err := (&loader{}).block(&tokens{text: text, line: 1}, "f", root, 0, 0); err != nil {
+			return
 		}
+		root.walk(func(d *directive) {
+			// The text of each directive, read by itself, is that directive.
+			again := &directive{}
+			part := text[d.from:d.to]
+			if err := (&loader{}).block(&tokens{text: part, line: d.line}, "f", again, 0, 0); err != nil || len(again.block) != 1 {
+				t.Fatalf("%q: %v", part, err)
+			}
+			e := again.block[0]
+			if e.name != d.name || !slices.Equal(e.args, d.args) || len(e.block) != len(d.block) {
+				t.Fatalf("%q is %q %q, was %q %q", part, e.name, e.args, d.name, d.args)
+			}
+		})
 	})
 }

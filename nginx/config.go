@@ -17,9 +17,11 @@ type directive struct {
 	parent *directive
 	file   string
 	line   int
+	// text[from:to] of the file is the directive, with its block or semicolon.
+	from, to int
 }
 
-// at is where the directive stands, for a person.
+// at is the directive's place, for messages.
 func (d *directive) at() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
 // own returns the directives of that name in the block itself.
@@ -32,8 +34,8 @@ func (d *directive) own(name string) (list []*directive) {
 	return list
 }
 
-// effective returns the directives of that name that hold in the block: its
-// own, or those of the nearest block around it that has any.
+// effective returns the directives of that name that apply in the block: its
+// own, or those of the nearest enclosing block that has any.
 func (d *directive) effective(name string) []*directive {
 	for b := d; b != nil; b = b.parent {
 		if list := b.own(name); len(list) > 0 {
@@ -51,16 +53,16 @@ func (d *directive) walk(f func(*directive)) {
 	}
 }
 
-// What bounds the reading of a configuration.
+// Limits of what is read.
 const (
-	maxDepth  = 16 // of includes, and of blocks within each other
+	maxDepth  = 16 // of includes, and of nested blocks
 	maxFiles  = 1000
 	maxConfig = 4 << 20 // bytes of a file
 )
 
-// loader reads a configuration with all that it includes.
+// loader reads a configuration and everything that it includes.
 type loader struct {
-	folder string // where relative includes begin
+	folder string // that relative includes refer to
 	files  int
 }
 
@@ -95,19 +97,19 @@ func (l *loader) file(path string, parent *directive, depth int) error {
 func (l *loader) block(t *tokens, path string, parent *directive, depth, nested int) error {
 	for {
 		var words []string
-		line := 0
+		line, from := 0, 0
 	statement:
 		for {
 			w, kind := t.next()
 			switch kind {
 			case word:
 				if line == 0 {
-					line = t.line
+					line, from = t.line, t.start
 				}
 				words = append(words, w)
 			case end:
 				if nested > 0 || len(words) > 0 {
-					return fmt.Errorf("%s:%d: ends within a block", path, t.line)
+					return fmt.Errorf("%s:%d: the file ends within a block or directive", path, t.line)
 				}
 				return nil
 			case closing:
@@ -119,17 +121,18 @@ func (l *loader) block(t *tokens, path string, parent *directive, depth, nested 
 				if len(words) == 0 {
 					return fmt.Errorf("%s:%d: unexpected { or ;", path, t.line)
 				}
-				d := &directive{name: words[0], args: words[1:], parent: parent, file: path, line: line}
+				d := &directive{name: words[0], args: words[1:], parent: parent, file: path, line: line, from: from}
 				if err := l.statement(t, d, kind == opening, depth, nested); err != nil {
 					return err
 				}
+				d.to = t.at
 				break statement
 			}
 		}
 	}
 }
 
-// statement adds d to its block, with what it holds or includes.
+// statement reads d's block or what d includes, and adds d to its parent.
 func (l *loader) statement(t *tokens, d *directive, opens bool, depth, nested int) error {
 	switch {
 	case opens && nested >= maxDepth:
@@ -150,7 +153,7 @@ func (l *loader) statement(t *tokens, d *directive, opens bool, depth, nested in
 			return fmt.Errorf("%s: %w", d.at(), err)
 		}
 		if len(files) == 0 && !strings.ContainsAny(pattern, "*?[") {
-			return fmt.Errorf("%s: %s is not there", d.at(), pattern)
+			return fmt.Errorf("%s: %s does not exist", d.at(), pattern)
 		}
 		for _, f := range files {
 			if err := l.file(f, d.parent, depth+1); err != nil {
@@ -172,16 +175,18 @@ const (
 	closing
 )
 
-// tokens takes the text of a configuration apart.
+// tokens splits the text of a configuration into tokens.
 type tokens struct {
-	text string
-	at   int
-	line int // of the last token
+	text  string
+	at    int
+	start int // of the last token
+	line  int // of the last token
 }
 
 // next returns the next token; only a word has text.
 func (t *tokens) next() (string, token) {
 	for t.at < len(t.text) {
+		t.start = t.at
 		switch c := t.text[t.at]; c {
 		case '\n':
 			t.line++
@@ -241,8 +246,8 @@ func (t *tokens) plain() string {
 	return t.text[start:]
 }
 
-// skipBlock passes over a block of another language: its braces are counted,
-// its strings and comments are not understood.
+// skipBlock skips a block of another language. It counts braces and does not
+// understand strings and comments.
 func (t *tokens) skipBlock() {
 	for depth := 1; t.at < len(t.text) && depth > 0; t.at++ {
 		switch t.text[t.at] {

@@ -1,0 +1,109 @@
+package haproxy
+
+import (
+	"bytes"
+	"strings"
+)
+
+// statement is one line of an HAProxy configuration that says something.
+type statement struct {
+	section string   // keyword of the section that it is in, itself for a section's first line
+	name    string   // of that section, "" if it has none
+	words   []string // without quotes and comments; at least one
+	line    int      // from 1
+	from    int      // offset of the line in the file, bytes
+}
+
+// text is the statement with one space between its words.
+func (s *statement) text() string { return strings.Join(s.words, " ") }
+
+// is reports whether the statement begins with the words.
+func (s *statement) is(words ...string) bool {
+	if len(s.words) < len(words) {
+		return false
+	}
+	for i, w := range words {
+		if s.words[i] != w {
+			return false
+		}
+	}
+	return true
+}
+
+// arg is the word at place i, "" if there is none.
+func (s *statement) arg(i int) string {
+	if i < len(s.words) {
+		return s.words[i]
+	}
+	return ""
+}
+
+// sections are the keywords that begin one.
+var sections = map[string]bool{
+	"global": true, "defaults": true, "frontend": true, "backend": true, "listen": true, "ring": true, "log-profile": true,
+	"log-forward": true, "peers": true, "resolvers": true, "userlist": true, "cache": true, "program": true, "http-errors": true,
+	"mailers": true, "fcgi-app": true, "crt-store": true, "traces": true, "acme": true,
+}
+
+// parseConfig reads any text as an HAProxy configuration. It keeps what it does
+// not know.
+func parseConfig(text []byte) (list []statement) {
+	section, name := "", ""
+	at := 0
+	for line := 1; at < len(text); line++ {
+		from := at
+		end := bytes.IndexByte(text[at:], '\n')
+		if end < 0 {
+			end = len(text) - at
+		}
+		at += end + 1
+		words := splitWords(text[from : from+end])
+		if len(words) == 0 {
+			continue
+		}
+		if sections[words[0]] {
+			section, name = words[0], ""
+			if len(words) > 1 {
+				name = words[1]
+			}
+		}
+		list = append(list, statement{section, name, words, line, from})
+	}
+	return list
+}
+
+// splitWords splits a line as HAProxy does: at unquoted blanks, up to an unquoted
+// '#'. A backslash quotes the next byte, but not within single quotes.
+func splitWords(line []byte) (words []string) {
+	var word []byte
+	var quote byte
+	inWord := false
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(line):
+			i++
+			word, inWord = append(word, line[i]), true
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word = append(word, c)
+		case c == '"' || c == '\'':
+			quote, inWord = c, true
+		case c == '#', c == ' ', c == '\t', c == '\r':
+			if inWord {
+				words = append(words, string(word))
+				word, inWord = word[:0], false
+			}
+			if c == '#' {
+				return words
+			}
+		default:
+			word, inWord = append(word, c), true
+		}
+	}
+	if inWord {
+		words = append(words, string(word))
+	}
+	return words
+}
