@@ -1,6 +1,6 @@
 // Package agent is the running service: it opens the sockets, answers the
 // proxies, follows their feeds, the replicas and the engines, and applies the
-// configuration again when it is told to reload.
+// configuration again on SIGHUP.
 package agent
 
 import (

@@ -19,8 +19,8 @@ var (
 	errPort     = errors.New("want a port from 1 to 65535")
 )
 
-// ParseAddress takes unix:///path, tcp://host:port and host:port apart into
-// what net.Listen and net.Dial want. The host may be empty.
+// ParseAddress splits unix:///path, tcp://host:port or host:port into the
+// network and address that net.Listen and net.Dial take. The host may be empty.
 func ParseAddress(s string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(s, "unix://"); ok {
 		if !strings.HasPrefix(path, "/") || len(path) > maxUnixPath || strings.ContainsFunc(path, breaksWord) {
@@ -54,15 +54,15 @@ func parseHostPort(s string) (string, error) {
 	return host, nil
 }
 
-// breaksWord finds bytes that would break out of a word of HAProxy's configuration,
-// where paths and hosts are rendered.
+// breaksWord finds bytes that would end a word in HAProxy's configuration, where
+// paths and hosts are rendered.
 func breaksWord(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("\"'\\$#%{}", r) }
 
 func notHost(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 }
 
-// loopback tells whether only this machine can reach a listener there.
+// loopback reports whether only this machine can reach a listener there.
 func loopback(network, address string) bool {
 	if network == "unix" {
 		return true

@@ -12,9 +12,8 @@ import (
 	"pointsman/decider/queue"
 )
 
-// Admission says how a pool's requests wait for its replicas and which are
-// refused. A file that has the key, with or without anything under it, turns
-// it on.
+// Admission says how a pool's requests wait for its replicas, and which are
+// refused. The key turns it on, with or without anything under it.
 type Admission struct {
 	On bool `yaml:"-"`
 	// Wait is where requests wait: agent, proxy, or empty for what suits the
@@ -22,18 +21,18 @@ type Admission struct {
 	Wait string `yaml:"wait"`
 	// Matching is out_of_order or fifo, or empty for out_of_order.
 	Matching string `yaml:"matching"`
-	// NoReplica is what becomes of requests while no replica is up: answer, what
-	// they get without an admission, or hold. Empty is answer.
+	// NoReplica says what happens to requests while no replica is up: answer, as
+	// without an admission, or hold. Empty is answer.
 	NoReplica string `yaml:"no_replica"`
-	// BandHeader names a request's band, DeadlineHeader its deadline. Empty:
-	// clients have no say.
+	// BandHeader and DeadlineHeader are the headers that hold a request's band
+	// and deadline. Empty: clients cannot set them.
 	BandHeader     string `yaml:"band_header"`
 	DeadlineHeader string `yaml:"deadline_header"`
-	// Tenants are what tells tenants apart, the first that a request has:
+	// Tenants are what identifies a tenant, the first that a request has:
 	// user, api_key, session, or a header's name. Empty: all are one.
 	Tenants       []string       `yaml:"tenants"`
 	TenantWeights map[string]int `yaml:"tenant_weights"`
-	// ResponseHeaders tells clients the band and the time held.
+	// ResponseHeaders sends clients the band and the time held.
 	ResponseHeaders bool             `yaml:"response_headers"`
 	Bands           map[string]*Band `yaml:"bands"`
 }
@@ -81,7 +80,7 @@ func (a *Admission) decode(d *decoder, n *yaml.Node, path string) {
 	a.complete()
 }
 
-// complete fills in what an admission has without being told.
+// complete adds the default band to an admission without bands.
 func (a *Admission) complete() {
 	if len(a.Bands) == 0 {
 		b := &Band{Name: DefaultBand, Order: Orders[queue.ByArrival], TTL: queue.DefaultTTL, MaxRequests: queue.DefaultMaxRequests}
@@ -89,8 +88,8 @@ func (a *Admission) complete() {
 	}
 }
 
-// BindLate makes the admission that of a policy which holds requests by
-// itself: the least work first, where the file says nothing else.
+// BindLate turns the admission on for a policy that holds requests by itself.
+// Unless the file has an admission, the request with the least work comes first.
 func (a *Admission) BindLate() {
 	if a.On {
 		return
@@ -153,8 +152,8 @@ func (c *Config) Given(path string) bool {
 	return ok
 }
 
-// Refusal is the error that tells something wrong with the value of key, in
-// pool p or, where that is nil, in the whole.
+// Refusal is an error at the position of key: a key of pool p or, where p is nil,
+// of the file.
 func (c *Config) Refusal(p *Pool, key, format string, args ...any) error {
 	if p != nil {
 		key = in("pools", p.Name) + "." + key

@@ -70,7 +70,7 @@ type HAProxy struct {
 	Version    string `yaml:"version"`     // to render for, as "3.2"; empty = ask the installed binary
 	Bufsize    Bytes  `yaml:"bufsize"`     // tune.bufsize
 	Bind       string `yaml:"bind"`        // the frontend of the complete set, as ":8080"
-	// Poll is the pause between two looks at the runtime API.
+	// Poll is the interval at which the runtime API is polled.
 	Poll time.Duration `yaml:"poll"`
 	// ProcessingTimeout is the longest that a request waits for a decision. On
 	// HAProxy 2.6 it is also what each request pays while the agent is dead,
@@ -96,24 +96,24 @@ type Nginx struct {
 type Discover struct {
 	DNS  string `yaml:"dns"`  // name:port
 	File string `yaml:"file"` // absolute path, in Prometheus' file_sd format
-	// Poll is the pause between two looks.
+	// Poll is the interval at which the source is read.
 	Poll time.Duration `yaml:"poll"`
 }
 
-// Health says how the agent itself asks the replicas of a pool for their
-// health. With Poll 0 it does not.
+// Health says how the agent itself checks the health of a pool's replicas. With
+// Poll 0 it does not.
 type Health struct {
-	Poll time.Duration `yaml:"poll"` // the pause between two looks
+	Poll time.Duration `yaml:"poll"` // the interval
 	Path string        `yaml:"path"` // of the request
 }
 
-// Scan bounds the look into request bodies.
+// Scan bounds how much of a request body is scanned.
 type Scan struct {
 	Limit Bytes `yaml:"limit"` // bytes of one body
 }
 
 // Agent says where the agent itself runs, in the words of Replica.Node and
-// Replica.Zone, for the pools that prefer replicas nearby. Empty = not told.
+// Replica.Zone, for the pools that prefer replicas nearby. Empty = not known.
 type Agent struct {
 	Node string `yaml:"node"`
 	Zone string `yaml:"zone"`
@@ -133,7 +133,7 @@ type Pool struct {
 	Models []string `yaml:"models"`
 	LoRA   []string `yaml:"lora"` // adapters that its replicas can load, asked for as models
 	Policy Policy   `yaml:"policy"`
-	Engine string   `yaml:"engine"` // one of Engines, or empty when not told
+	Engine string   `yaml:"engine"` // one of Engines, or empty when not known
 	// Metrics is where the engines show their metrics: a path, or a port and a
 	// path as :8002/metrics. Empty: where engines of the kind do, or any of
 	// the usual places. "off": they are not asked.
@@ -148,10 +148,11 @@ type Pool struct {
 	// MaxRequests is the most requests in flight at one replica, 0 = no limit.
 	MaxRequests int `yaml:"max_requests"`
 	// CacheTokens is the size of a replica's KV cache in tokens, for policies
-	// that follow prefixes; 0 = not known. An engine that tells knows better.
+	// that follow prefixes; 0 = not known. A value reported by the engine overrides
+	// it.
 	CacheTokens int `yaml:"cache_tokens"`
-	// RetryAfter is what clients are told, with a 503, while the pool has no
-	// replica that is up; 0 = the proxy answers as it would alone.
+	// RetryAfter is sent to clients, with a 503, while no replica of the pool is
+	// up; 0 = the proxy answers as it would alone.
 	RetryAfter time.Duration `yaml:"retry_after"`
 	// SlowStart is how long a new replica's share grows to its full size.
 	SlowStart time.Duration `yaml:"slow_start"`
@@ -162,8 +163,9 @@ type Pool struct {
 	StickySessions bool `yaml:"sticky_sessions"` // to the session's last replica
 	LoRAAffinity   bool `yaml:"lora_affinity"`   // to replicas that have the adapter
 	Locality       bool `yaml:"locality"`        // to the agent's node, then its zone
-	// Spill is how many requests more than the least loaded replica of all the
-	// least loaded one that a filter leaves may hold before the filter is passed over.
+	// Spill bounds the filters: a filter is skipped while the least loaded replica
+	// that it leaves has more than this many requests above the least loaded one
+	// of the pool.
 	Spill int `yaml:"spill"`
 	// LoRASlots is how many adapters an engine keeps loaded at a time.
 	LoRASlots int `yaml:"lora_slots"`
@@ -187,11 +189,11 @@ type Replica struct {
 	Zone    string `yaml:"zone"`
 	Node    string `yaml:"node"`
 	Weight  int    `yaml:"weight"` // 1 to 256, as HAProxy's
-	// MaxRequests stands before the pool's; 0 = the pool's.
+	// MaxRequests overrides the pool's; 0 = the pool's.
 	MaxRequests int `yaml:"max_requests"`
-	// CacheTokens stands before the pool's; 0 = the pool's.
+	// CacheTokens overrides the pool's; 0 = the pool's.
 	CacheTokens int `yaml:"cache_tokens"`
-	// KVEvents stands before the pool's, but for bind; port 0 = the pool's.
+	// KVEvents overrides the pool's, except for bind; port 0 = the pool's.
 	KVEvents KVEvents `yaml:"kv_events"`
 
 	line, col int

@@ -246,7 +246,7 @@ func TestPolicyOptions(t *testing.T) {
 	}
 }
 
-// An error without a position of its own is told at the policy's name.
+// An error without a position of its own is reported at the policy's name.
 func TestPolicyError(t *testing.T) {
 	_, err := Parse("f", []byte("pools: {a: {policy: session, replicas: {r: {address: 'h:1'}}}}"), nil, Checks{
 		Policy: func(*Policy) error { return errors.New("out of order") },

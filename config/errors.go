@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// Error is one refusal or warning and where in the file it is due.
+// Error is one refusal or warning, with its position in the file.
 type Error struct {
 	File      string // as given to Parse, or "environment"
 	Line, Col int    // from 1; 0 when not known
-	Path      string // the key, as pools[chat].policy; empty when the file itself is meant
+	Path      string // the key, such as pools[chat].policy; empty for the file itself
 	Msg       string
 }
 

@@ -18,14 +18,14 @@ import (
 // maxFile bounds the file, in bytes: room for some ten thousand replicas.
 const maxFile = 1 << 20
 
-// Checks are what the program knows and this package does not.
+// Checks are the checks that need to know more than this package does.
 type Checks struct {
 	// Policies are the valid policy names, in the order refusals list them.
 	// None: any name will do.
 	Policies []string
 	// Policy, unless nil, is called for each pool whose policy has a valid
-	// name, to try its options. Errors of Decode and Refuse keep their
-	// positions, any other is told at the pool's policy key.
+	// name, to validate its options. Errors of Decode and Refuse keep their
+	// positions, any other is reported at the pool's policy key.
 	Policy func(*Policy) error
 }
 
@@ -101,8 +101,8 @@ var (
 	yamlParser = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
 )
 
-// syntaxError brings the YAML library's own words into our form; it tells the
-// line, unless it is the first, and never the column.
+// syntaxError converts an error of the YAML library. The library reports the
+// line, except for the first, and never the column.
 func syntaxError(name string, err error) *Error {
 	e := &Error{File: name, Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
 	if m := yamlLine.FindStringSubmatch(e.Msg); m != nil {

@@ -62,8 +62,8 @@ func (p *Policy) Decode(into any) error {
 	return nil
 }
 
-// Refuse makes the error for an option, by its key, whose value is of the
-// right type but no use.
+// Refuse returns an error at the position of an option whose value is of the
+// right type but not valid.
 func (p *Policy) Refuse(option, format string, args ...any) error {
 	return p.src.errorAt(p.path+"."+option, format, args...)
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The environment variables that name session headers. The first stands before
-// the file, for containers that share one; the second is for those who come
-// from Ray and is used when neither names any.
+// The environment variables that name session headers. The first overrides the
+// file, for containers that share one. The second is for users of Ray; it applies
+// when neither the first nor the file names any.
 const (
 	SessionEnv    = "POINTSMAN_SESSION_HEADER"
 	RaySessionEnv = "RAY_SERVE_SESSION_ID_HEADER_KEY"
@@ -17,7 +17,7 @@ const (
 // request.
 const maxHeaders = 16
 
-// session settles which headers are looked at, and checks their names.
+// session determines the session headers and checks their names.
 func (v *validator) session(env func(string) string) {
 	if env == nil {
 		env = func(string) string { return "" }
@@ -55,7 +55,7 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 
-// isHeader tells whether s is a field name of HTTP (RFC 9110, token).
+// isHeader reports whether s is a field name of HTTP (RFC 9110, token).
 func isHeader(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))

@@ -36,7 +36,7 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// String is the shortest exact form, as 128KiB.
+// String is the shortest exact form, such as 128KiB.
 func (b Bytes) String() string {
 	units := []string{"", "KiB", "MiB", "GiB"}
 	n, i := int(b), 0

@@ -1,6 +1,6 @@
 package config
 
-// Warnings are what is allowed but seldom meant, in the order of the file.
+// Warnings are what is allowed but probably not meant, in the order of the file.
 func (c *Config) Warnings() []Error {
 	var w Errors
 	warn := func(path, format string, args ...any) {

@@ -1,6 +1,6 @@
 // Package discover finds the replicas of pools that have no list of them: the
 // addresses of a DNS name, or the targets of a file in Prometheus' file_sd
-// format, looked at again and again.
+// format, polled at an interval.
 package discover
 
 import (
@@ -13,55 +13,55 @@ import (
 	"time"
 )
 
-// Replica is one that was found.
+// Replica is a replica that was found.
 type Replica struct {
-	Address    string // ip:port, by which it is also named
-	Zone, Node string // "" = not told
-	Weight     int    // 0 = not told
+	Address    string // ip:port
+	Zone, Node string // "" = not known
+	Weight     int    // 0 = not known
 }
 
-// Source says where to look: at one of the two.
+// Source is where the replicas come from: one of the two.
 type Source struct {
 	DNS  string // name:port
 	File string // path
 }
 
-// Watcher looks at a source every Poll and tells what it finds.
+// Watcher polls a source and reports the replicas that it finds.
 type Watcher struct {
 	Source
 	Poll time.Duration
 	Log  *slog.Logger
-	// Found is called with the replicas, by address, when they are not those of
-	// the last call. It must not change them.
+	// Found is called with the replicas, sorted by address, whenever they differ
+	// from those of the last call. It must not change them.
 	Found func([]Replica)
 
-	// Lookup stands for the DNS in tests; nil = the system's resolver.
+	// Lookup replaces the system's resolver in tests; nil = the resolver.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// lookTimeout bounds one look.
-const lookTimeout = 5 * time.Second
+// pollTimeout bounds one poll.
+const pollTimeout = 5 * time.Second
 
 // maxReplicas bounds what one source may hold.
 const maxReplicas = 4096
 
-// Run looks until ctx ends. While a look fails, the last one holds: a resolver
+// Run polls until ctx ends. While polls fail, the last result holds: a resolver
 // that restarts, or a file that is half written, must not empty a pool.
 func (w *Watcher) Run(ctx context.Context) {
 	var last []Replica
-	var said string
+	var logged string // the error that was logged last, "" = none
 	for first := true; ; first = false {
-		found, err := w.Look(ctx)
+		found, err := w.Replicas(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if said != err.Error() {
-				said = err.Error()
-				w.Log.Warn("replicas not found; the last ones stay", "source", w.name(), "error", err)
+			if logged != err.Error() {
+				logged = err.Error()
+				w.Log.Warn("cannot find the replicas; the last ones stay", "source", w.name(), "error", err)
 			}
-		case first || !slices.Equal(found, last) || said != "":
-			said = ""
+		case first || !slices.Equal(found, last) || logged != "":
+			logged = ""
 			last = found
 			w.Found(found)
 		}
@@ -73,9 +73,9 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Look returns the replicas that the source holds now, by address.
-func (w *Watcher) Look(ctx context.Context) ([]Replica, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// Replicas returns the replicas that the source holds now, sorted by address.
+func (w *Watcher) Replicas(ctx context.Context) ([]Replica, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	targets := []Replica{{Address: w.DNS}}
 	if w.File != "" {

@@ -39,7 +39,7 @@ func TestFile(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("::ffff:10.0.1.1"), netip.MustParseAddr("10.0.1.2")}, nil
 	}}
-	got, err := w.Look(t.Context())
+	got, err := w.Replicas(t.Context())
 	want := []Replica{
 		{"10.0.0.9:8000", "a", "", 3}, {"10.0.0.10:8000", "a", "", 3}, // the first group wins
 		{"10.0.1.1:1", "", "n1", 0}, {"10.0.1.2:1", "", "n1", 0}, {"[::1]:8000", "", "n1", 0},
@@ -48,22 +48,22 @@ func TestFile(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	w.File = write(t, "- targets: ['10.0.0.1:1']\n  labels: {zone: b}\n- targets: []\n")
-	if got, err := w.Look(t.Context()); err != nil || len(got) != 1 || got[0].Zone != "b" {
+	if got, err := w.Replicas(t.Context()); err != nil || len(got) != 1 || got[0].Zone != "b" {
 		t.Errorf("YAML: %v, %v", got, err)
 	}
 	w.File = write(t, "[]")
-	if got, err := w.Look(t.Context()); err != nil || len(got) != 0 {
+	if got, err := w.Replicas(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("empty: %v, %v", got, err)
 	}
 	for _, bad := range []string{"", "{", "[{targets: 10.0.0.1:1}]", "[{targets: [x]}]", "[{targets: ['h:1'], labels: {weight: many}}]", "[{targets: ['none:1']}]"} {
 		w.File = write(t, bad)
-		if got, err := w.Look(t.Context()); err == nil {
-			t.Errorf("%q: taken for %v", bad, got)
+		if got, err := w.Replicas(t.Context()); err == nil {
+			t.Errorf("%q: read as %v", bad, got)
 		}
 	}
 }
 
-// A name that changes is followed; one that cannot be asked keeps what it had.
+// Changes of a name's addresses are reported; a failed lookup keeps the last ones.
 func TestNameThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")

@@ -17,7 +17,7 @@ const NginxDir = "/etc/pointsman"
 func (r *Config) Nginx() (o templates.Nginx, err error) {
 	c := r.File
 	if c.Listen.Nginx == "" {
-		return o, errors.New("listen.nginx is off: want an address, as nginx: unix:///run/pointsman/nginx.sock under listen")
+		return o, errors.New("listen.nginx is off: want an address, such as nginx: unix:///run/pointsman/nginx.sock under listen")
 	}
 	if c.Listen.Feed == "" {
 		return o, errors.New("listen.feed is off: nginx reports there how requests ended")
@@ -54,7 +54,7 @@ func currentReplicas(p *Pool) ([]templates.Replica, error) {
 	if p.Discover.DNS != "" {
 		return []templates.Replica{{Name: "dns:1", Address: p.Discover.DNS}}, nil
 	}
-	found, err := (&discover.Watcher{Source: p.Source()}).Look(context.Background())
+	found, err := (&discover.Watcher{Source: p.Source()}).Replicas(context.Background())
 	var list []templates.Replica
 	for i, r := range found {
 		list = append(list, templates.Replica{Name: fmt.Sprintf("file:%d", i+1), Address: r.Address, Weight: r.Weight})

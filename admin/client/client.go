@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Client asks the agent whose admin address, as host:port, it is.
+// Client is the admin address of an agent, host:port.
 type Client string
 
 // maxAnswer bounds an answer, in bytes.
@@ -34,7 +34,7 @@ func (c Client) get(path string) ([]byte, error) {
 }
 
 // Explain returns as JSON why a body would go where. path is that of the API,
-// headers are lines as "name: value".
+// headers are lines of the form "name: value".
 func (c Client) Explain(path string, headers []string, body []byte) ([]byte, error) {
 	u := "http://" + string(c) + "/debug/explain?path=" + url.QueryEscape(path)
 	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))

@@ -53,7 +53,7 @@ func printSignals(w io.Writer, list []engine.Status) {
 	}
 }
 
-// blocksOf tells of the events of a KV cache: how many blocks they make, and
+// blocksOf is the state of the KV events: how many blocks they add up to, and
 // what is wrong with them.
 func blocksOf(s engine.Status) string {
 	b := s.Blocks

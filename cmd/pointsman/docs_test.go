@@ -155,9 +155,9 @@ func TestDocumentedMetrics(t *testing.T) {
 	}
 }
 
-var measure = flag.String("measure", "", "replay this trace and write what it tells of each policy into its page")
+var measure = flag.String("measure", "", "replay this trace and write the results of each policy into its page")
 
-// Each page tells what the policy did with the same trace: the numbers are
+// Each page shows the results of the policy with the same trace: the numbers are
 // written by -measure FILE with the conversation trace of Mooncake.
 func TestMeasuredPages(t *testing.T) {
 	begin := "| load | hit rate | TTFT mean | p50 | p90 | p99 |\n|---|---|---|---|---|---|\n"

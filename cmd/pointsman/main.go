@@ -23,8 +23,8 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
-	Demo     demoCmd     `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, tell what happened."`
-	Simulate simulateCmd `cmd:"" help:"Replay a trace through policies and tell how each would do."`
+	Demo     demoCmd     `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, report what happened."`
+	Simulate simulateCmd `cmd:"" help:"Replay a trace through policies and compare the results."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
