@@ -66,7 +66,7 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 }
 
 // filters are the filters of a pool, in the order in which they narrow its
-// candidates. To add your own, write one file in decider/policy and one line here.
+// candidates. docs/custom-policy.md shows how to add your own.
 func filters(p *Pool) (list []decider.Filter) {
 	for _, f := range []struct {
 		on     bool

@@ -7,8 +7,7 @@ import (
 )
 
 // policies is the table of routing policies, in the order in which error
-// messages list them. To add your own, write one file in decider/policy and one
-// line here.
+// messages list them. docs/custom-policy.md shows how to add your own.
 var policies = policy.Table{
 	policy.Plain("least_work", func() decider.Policy { return policy.LeastWork{} }),
 	policy.Plain("least_work_late", func() decider.Policy { return policy.LeastWorkLate{} }).BindsLate(),

@@ -16,7 +16,7 @@ type NamedScorer struct {
 func (s NamedScorer) String() string { return s.Name }
 
 // Scorers is the table of scorers, in the order in which error messages list
-// them. Its scorers and those of your own make WeightedOptions.Known.
+// them. WeightedOptions.With adds others.
 var Scorers = []NamedScorer{
 	{"prefix", func() decider.Scorer { return PrefixScorer{} }},
 	{"approximate_prefix", func() decider.Scorer { return newApproximatePrefixScorer() }},

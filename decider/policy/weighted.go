@@ -50,6 +50,12 @@ var WeightedDefaults = WeightedOptions{
 	LRUCapacityPerServer: llmdCapacity,
 }
 
+// With returns the options with scorers of your own among those that there are.
+func (o WeightedOptions) With(own ...NamedScorer) WeightedOptions {
+	o.Known = slices.Concat(o.known(), own)
+	return o
+}
+
 func (o WeightedOptions) known() []NamedScorer {
 	if o.Known == nil {
 		return Scorers

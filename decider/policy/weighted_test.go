@@ -96,14 +96,13 @@ func (s always) Score(_ *decider.Request, _ *decider.View, out []float64) {
 }
 
 func TestWeightedTakesScorersFromElsewhere(t *testing.T) {
-	o := WeightedDefaults
-	o.Known = append([]NamedScorer{{"half", func() decider.Scorer { return always(.5) }}}, Scorers...)
+	o := WeightedDefaults.With(NamedScorer{"half", func() decider.Scorer { return always(.5) }})
 	o.Scorers = map[string]float64{"half": 2}
 	terms := decidertest.New(must(NewWeighted(o)), 1).Terms()["r0"]
 	if terms["half"] != .5 || terms["score"] != 1 {
 		t.Errorf("terms %v", terms)
 	}
-	if text := fmt.Sprintf("%+v", o); !strings.Contains(text, "Known:[half prefix ") {
+	if text := fmt.Sprintf("%+v", o); !strings.Contains(text, " half]") {
 		t.Errorf("the options print as %s", text)
 	}
 }
