@@ -35,8 +35,8 @@ type Server struct {
 	version  string
 	draining atomic.Bool
 
-	// Signals, unless nil, tells what is known of the engines, for /signals. It
-	// is set before Serve.
+	// Signals, unless nil, returns what the engines report, for /signals. It is
+	// set before Serve.
 	Signals func() any
 
 	http *fasthttp.Server
@@ -78,14 +78,17 @@ GET  /healthz          200 while the process runs
 GET  /readyz           200 while it decides, 503 while it drains
 GET  /status           pools and replicas, JSON
 GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
-GET  /signals          what the engines say of themselves, JSON
+GET  /signals          what the engines report, JSON
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
 `
 
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	post := string(ctx.Path()) == "/debug/explain"
-	if post != ctx.IsPost() && (post || !ctx.IsGet() && !ctx.IsHead()) {
+	allowed := ctx.IsGet() || ctx.IsHead()
+	if string(ctx.Path()) == "/debug/explain" {
+		allowed = ctx.IsPost()
+	}
+	if !allowed {
 		ctx.Error("method not allowed\n", fasthttp.StatusMethodNotAllowed)
 		return
 	}
@@ -150,8 +153,8 @@ func (s *Server) decisions(pool string) []decider.Record {
 	return out
 }
 
-// autoscale answers how many replicas the pools need: a list of all, or the one
-// that is asked for.
+// autoscale answers how many replicas the pools need: all pools, or the one that
+// the query names.
 func (s *Server) autoscale(ctx *fasthttp.RequestCtx) {
 	if name := ctx.QueryArgs().Peek("pool"); len(name) > 0 {
 		p := s.decider.PoolNamed(name)
@@ -169,8 +172,8 @@ func (s *Server) autoscale(ctx *fasthttp.RequestCtx) {
 	writeJSON(ctx, list)
 }
 
-// explain answers why a request would go where. The request is the HTTP
-// request itself: its headers are those that count, its query names the path.
+// explain answers where a request would go, and why. The request is described
+// by the body, by the headers with a prefix, and by the query.
 func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 	var r intake.Request
 	headers, err := clientHeaders(ctx)
