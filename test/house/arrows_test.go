@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	// Engines.
 	"engine/metrics":  {"decider"},
 	"engine/zmtp":     {}, // transport: frames and connections
-	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "listen"},
+	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "listen", "prompt"},
 	"engine/tokenize": {"decider", "decider/kvcache"},
 	"engine":          {"decider", "decider/kvcache", "engine/kvevents", "engine/metrics", "engine/tokenize", "prompt"},
 
