@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman/test/proxies"
 )
 
 // agent is `pointsman serve` as a process that can be ended and started again.
@@ -66,7 +68,7 @@ func newAgent(t testing.TB, config, admin string) *agent {
 			t.Errorf("the agent panicked or raced")
 		}
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", text)
+			t.Logf("the agent wrote:\n%s", text)
 		}
 	})
 	return a
@@ -77,6 +79,7 @@ func (a *agent) start() {
 	a.t.Helper()
 	cmd := exec.Command(binary, "serve", "--config", a.config)
 	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	proxies.EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		a.t.Fatal(err)
 	}

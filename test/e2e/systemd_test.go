@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman/test/proxies"
 )
 
 // notifications is the socket on which systemd hears of a service.
@@ -88,6 +90,7 @@ func TestSystemd(t *testing.T) {
 	}
 	cmd := exec.Command(activate, append(args, binary, "serve", "--config", config)...)
 	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	proxies.EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,9 @@ package proxies
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,7 +72,7 @@ func StartNginx(t testing.TB, bin Binary, conf string, extra ...File) *Nginx {
 		n.stop()
 		if t.Failed() {
 			t.Logf("nginx %s, nginx.conf:\n%s", bin.Version, conf)
-			t.Logf("nginx %s said:\n%s", bin.Version, n.Log())
+			t.Logf("nginx %s wrote:\n%s", bin.Version, n.Log())
 		}
 	})
 	n.spawn()
@@ -161,8 +161,14 @@ func (n *Nginx) Workers() []string {
 // others.
 func (n *Nginx) KillWorkers() {
 	n.t.Helper()
-	if out, err := exec.Command("kill", append([]string{"-KILL"}, n.Workers()...)...).CombinedOutput(); err != nil {
-		n.t.Fatalf("kill: %v %s", err, out)
+	for _, w := range n.Workers() {
+		pid, err := strconv.Atoi(w)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			n.t.Fatalf("kill %d: %v", pid, err)
+		}
 	}
 }
 
@@ -170,6 +176,7 @@ func (n *Nginx) spawn() {
 	n.t.Helper()
 	cmd := n.bin.Command(n.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.Dir, &n.log, &n.log
+	EndWithTest(cmd, syscall.SIGTERM) // upon which the master ends its workers
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func Start(t testing.TB, bin Binary, cfg string, extra ...File) *Proc {
 			for _, f := range files {
 				t.Logf("HAProxy %s, %s:\n%s", bin.Version, f.Name, f.Text)
 			}
-			t.Logf("HAProxy %s said:\n%s", bin.Version, p.Log())
+			t.Logf("HAProxy %s wrote:\n%s", bin.Version, p.Log())
 		}
 	})
 	p.spawn()
@@ -111,6 +111,7 @@ func (p *Proc) spawn(args ...string) {
 	p.t.Helper()
 	cmd := p.bin.Command(append(append([]string{}, p.args...), args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.Dir, &p.log, &p.log
+	EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -157,6 +158,12 @@ func (p *Proc) stop() {
 			<-proc.done
 		}
 	}
+}
+
+// EndWithTest has the kernel send sig to the process when the test process ends
+// in whatever way. It is called before the process is started.
+func EndWithTest(cmd *exec.Cmd, sig syscall.Signal) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: sig}
 }
 
 // buffer is a bytes.Buffer for several goroutines.
