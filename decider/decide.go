@@ -74,5 +74,5 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	}
 }
 
-// noReplica is what clients are told while none is open.
+// noReplica is the message to clients while no replica is open.
 const noReplica = "no replica of the model is up; one may be starting"

@@ -60,7 +60,7 @@ func (r *Replica) countsFirstTokens(now time.Duration) bool {
 }
 
 // creditFirstToken notes that the proxy has reported the first token of a request
-// on r: the engine's count of it stands for no other.
+// on r, which the engine's count will include.
 func (r *Replica) creditFirstToken(now time.Duration) {
 	if r.countsFirstTokens(now) {
 		r.firstTokens.credit++

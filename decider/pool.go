@@ -22,7 +22,7 @@ type PoolConfig struct {
 	Unfound   bool          // Replicas are not found yet, and may not be all there are
 	Limit     int           // most requests in flight on a replica; 0 = none
 	SlowStart time.Duration // a replica that came up takes its full share after this
-	Lease     time.Duration // a reservation without news ends after this; 0 = DefaultLease
+	Lease     time.Duration // a reservation that nothing is reported of ends after this; 0 = DefaultLease
 
 	// Filters narrow the candidates, in this order, before the policy ranks them.
 	Filters []Filter
@@ -34,15 +34,15 @@ type PoolConfig struct {
 
 	Admission *Admission // who waits and who is refused; nil = all are sent at once
 
-	// RetryAfter is what clients are told, with a 503, while no replica is up;
-	// 0 = the proxy does what it would do alone.
+	// RetryAfter is the Retry-After of the 503 that clients get while no replica is
+	// up; 0 = no 503, the proxy does what it would do alone.
 	RetryAfter time.Duration
 
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
 }
 
-// DefaultBlockTokens is how many tokens the blocks of Read hold.
+// DefaultBlockTokens is how many tokens a block of BlockBytes holds.
 const DefaultBlockTokens = BlockBytes / bytesPerToken
 
 // DefaultCacheTokens is about what a replica holds whose model fits its
@@ -51,11 +51,11 @@ const DefaultBlockTokens = BlockBytes / bytesPerToken
 // to first token.
 const DefaultCacheTokens = 500_000
 
-// DefaultLoRASlots is how many adapters an engine is taken to keep loaded.
+// DefaultLoRASlots is how many adapters an engine is assumed to keep loaded.
 const DefaultLoRASlots = 8
 
-// DefaultLease is long enough for a long answer and short enough that a lost
-// log line does not weigh on a replica for the rest of the day.
+// DefaultLease is long enough for a long answer, and short enough that a lost log
+// line does not count against a replica for long.
 const DefaultLease = 10 * time.Minute
 
 // Pool is the replicas that serve one model. It coordinates its parts: selection,

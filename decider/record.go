@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// What a pool remembers of its last decisions, and of how many candidates.
+// How many decisions a pool remembers, and how many candidates of each.
 const (
 	recordsKept    = 64
 	recordedPicks  = 3
 	recordedOthers = 61
 )
 
-// records is a ring of the last decisions, written without allocation once it
-// is full. It holds no prompt text, session or key.
+// records is a ring of the last decisions, written without allocation once it is
+// full. It holds no prompt text, session or key. It lives under the pool's lock.
 type records struct {
 	ring [recordsKept]record
 	next int
@@ -66,7 +66,7 @@ type Record struct {
 	Server     string      `json:"server,omitempty"`
 	Why        string      `json:"why"`
 	Input      int         `json:"input_tokens"`
-	Output     int         `json:"output_tokens"` // -1 = not said
+	Output     int         `json:"output_tokens"` // -1 = unknown
 	Session    bool        `json:"session"`
 	Stream     bool        `json:"stream"`
 	Cut        bool        `json:"cut,omitempty"`
@@ -81,10 +81,10 @@ type Candidate struct {
 	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
-	// SignalAge is how long ago its engine said something, in seconds; nil if it
-	// never did, or of a past decision.
+	// SignalAge is how long ago its engine reported its load, in seconds; nil if it
+	// never did, and for past decisions.
 	SignalAge *float64 `json:"signal_age_s,omitempty"`
-	// Saturated is why nothing that is held is bound to it now.
+	// Saturated is why no waiting request is assigned to it now.
 	Saturated string `json:"saturated,omitempty"`
 }
 
@@ -118,7 +118,7 @@ func (p *Pool) Records() []Record {
 }
 
 // named gives the terms their names. Terms that are no number, because they
-// do not apply, are left out: JSON has no word for them.
+// do not apply, are left out: JSON cannot express them.
 func named(names []string, values []float64) map[string]float64 {
 	m := make(map[string]float64, len(names))
 	for i, n := range names {
@@ -149,7 +149,7 @@ type Explanation struct {
 	Queue *Place `json:"queue,omitempty"`
 }
 
-// Explain ranks r without reserving anything, and tells every replica's part.
+// Explain ranks r without reserving anything, and describes every replica.
 func (p *Pool) Explain(r *Request) Explanation {
 	p.mu.Lock()
 	defer p.mu.Unlock()

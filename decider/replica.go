@@ -35,12 +35,12 @@ type Replica struct {
 	ttft     latency   // of those it served
 
 	cache         *kvcache.Cache // what it holds; nil = the pool keeps no model
-	cacheTokens   int            // size of its KV cache, as told or taken to be
+	cacheTokens   int            // size of its KV cache, as configured, reported or assumed
 	cacheSeen     int            // most tokens known to be in it at one time
-	signals       Signals        // what the engine last said
+	signals       Signals        // what the engine last reported
 	atSignals     localLoad      // what was counted here when it reported them
-	lists         []string       // adapters among its models, sorted; nil = not told
-	slotsReported int            // adapters that fit; 0 = not told
+	lists         []string       // adapters among its models, sorted; nil = not reported
+	slotsReported int            // adapters that fit; 0 = not reported
 	firstTokens   firstTokens
 	promptWindow  promptWindow // of its prompts, to learn the bytes per token
 	reported      reportedTokens
@@ -87,15 +87,15 @@ func (r *Replica) Tokens() int { return r.tokens }
 func (r *Replica) InputTokens() int { return r.input }
 
 // Near is how near the replica is to the agent: 2 on its node, 1 in its zone,
-// 0 elsewhere or not known.
+// 0 elsewhere or unknown.
 func (r *Replica) Near() int { return r.near }
 
-// mostSeen bounds what is believed of a cache to so many times what is told of
-// it: what runs is counted by the lengths of prompts, as clients claim them.
+// mostSeen bounds the size that is inferred of a cache, in multiples of the
+// configured size: the requests in it are counted by lengths that clients claim.
 const mostSeen = 4
 
-// CacheTokens is the size of the replica's KV cache, as far as known: what the
-// engine says, or else what was told, unless more than that was in it at one time.
+// CacheTokens is the size of the replica's KV cache in tokens: as the engine
+// reports it, else as configured, unless more than that was in it at one time.
 func (r *Replica) CacheTokens() int {
 	if r.signals.CacheTokens > 0 {
 		return r.cacheTokens
@@ -114,7 +114,7 @@ func (c *PoolConfig) nearness(r *Replica) int {
 	return 0
 }
 
-// Signals is what the replica's engine last said; check Known and At.
+// Signals is what the replica's engine last reported; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }
 
 // Zone is where the replica runs, as configured; "" is unknown.

@@ -78,6 +78,6 @@ func (r *Replica) longFrom(band int) (n int) {
 	return n
 }
 
-// maxBands bounds the bands that are told apart on a replica; later ones are
+// maxBands bounds the bands that are distinguished on a replica; later ones are
 // taken together.
 const maxBands = 8

@@ -15,7 +15,7 @@ type Waiter interface{ Bound() }
 // refusals are the messages for clients, by the reason.
 var refusals = [queue.Reasons]string{
 	"Too many requests are waiting already.",
-	"No replica had room for the request in time.",
+	"No replica had capacity for the request in time.",
 	"The request cannot be answered by its deadline.",
 	noReplica,
 }

@@ -32,11 +32,11 @@ func (w *watcher) Reserved(r *decider.Request, replica int)            { w.expec
 func (*watcher) FirstToken(*decider.Request, int)                      {}
 func (*watcher) Finished(_ *decider.Request, _ int, _ decider.Outcome) {}
 
-// With first tokens and ends told as they come, the mirror knows what the
+// With first tokens and ends reported as they come, the cache model knows what the
 // engines have: of nearly every prompt the very number of tokens that the
 // engine finds in its cache, through evictions, shared prefixes, and
 // conversations that come back after others have taken their place.
-func TestMirrorFollowsTheEngines(t *testing.T) {
+func TestCacheModelFollowsTheEngines(t *testing.T) {
 	const (
 		engines, block, cacheTokens = 4, 256, 150_000
 		requests                    = 4000
@@ -126,7 +126,7 @@ func TestMirrorFollowsTheEngines(t *testing.T) {
 	}
 	run(1 << 62)
 	share := float64(exact) / requests
-	t.Logf("%d of %d predictions exact; of %d prompt tokens %d were cached, %d of them not expected, %d expected in vain",
+	t.Logf("%d of %d predictions exact; of %d prompt tokens %d were cached, %d of them not expected, %d expected but not cached",
 		exact, requests, asked, found, missed, extra)
 	if share < 0.9 {
 		t.Errorf("%.1f %% of the predictions are exact, want 90 at least", 100*share)
