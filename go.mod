@@ -8,7 +8,7 @@ require (
 	github.com/bytedance/sonic v1.15.5
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/coreos/go-systemd/v22 v22.7.0
-	github.com/expr-lang/expr v1.17.6
+	github.com/expr-lang/expr v1.17.8
 	github.com/go-zeromq/zmq4 v0.17.0
 	github.com/negasus/haproxy-spoe-go v1.0.7
 	github.com/rogpeppe/go-internal v1.16.0
