@@ -35,12 +35,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"),
-		// The fake engine's: its library lets one of each socket go on.
+		// The ZeroMQ library leaves one goroutine of each socket behind.
 		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*TCPDialer).tcpAddrsClean"))
 }
 
-// startEngines runs n fake engines on loopback and returns their addresses.
+// startEngines runs n fake engines and returns their addresses.
 func startEngines(t testing.TB, n int, o fakevllm.Options) []string {
 	var addresses []string
 	for i := range n {
@@ -59,12 +59,12 @@ func startEngines(t testing.TB, n int, o fakevllm.Options) []string {
 	return addresses
 }
 
-// listen starts a Watch over one pool of those addresses.
+// listen starts a Watch of one pool with those addresses.
 func listen(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
 	return listenBy(t, policy.LeastWork{}, addresses, o)
 }
 
-// listenTokens is listen with a pool whose policy looks at tokens.
+// listenTokens is listen with a policy that compares tokens.
 func listenTokens(t testing.TB, addresses []string, o PoolOptions) (*decider.Decider, *Watch) {
 	return listenBy(t, kvAware(16), addresses, o)
 }
@@ -86,16 +86,16 @@ func listenBy(t testing.TB, policy decider.Policy, addresses []string, o PoolOpt
 	return d, w
 }
 
-// until polls a condition.
+// until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 { // a minute
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("in vain: " + what)
+	t.Fatal("timed out waiting for " + what)
 }
 
 func post(t testing.TB, url, body string) string {
@@ -113,7 +113,7 @@ func post(t testing.TB, url, body string) string {
 	return string(b)
 }
 
-func TestListensToARunningEngine(t *testing.T) {
+func TestScrapesARunningEngine(t *testing.T) {
 	addresses := startEngines(t, 1, fakevllm.Options{CacheTokens: 64_000, LoRA: []string{"sql"}})
 	d, w := listen(t, addresses, PoolOptions{})
 	status := func() decider.ReplicaStatus { return d.Pool("llama").Status().Replicas[0] }
@@ -129,8 +129,8 @@ func TestListensToARunningEngine(t *testing.T) {
 	})
 }
 
-// Engines that connect by themselves say in the topic who they are.
-func TestTakesInEnginesThatConnect(t *testing.T) {
+// Engines that connect to us are identified by the topic.
+func TestFollowsEnginesThatConnect(t *testing.T) {
 	ports := freePorts(t, 2)
 	bind := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	_, w := listenTokens(t, []string{fmt.Sprintf("127.0.0.1:%d", ports[1])}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
@@ -159,7 +159,7 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 			if s := blocks(); s.Online != 0 || s.Blocks != 0 {
-				t.Errorf("a stranger was listened to: %+v", s)
+				t.Errorf("an unknown engine is followed: %+v", s)
 			}
 		} else {
 			until(t, "the block of "+topic, func() bool { send(); return blocks().Blocks == 1 })
@@ -169,9 +169,9 @@ func TestTakesInEnginesThatConnect(t *testing.T) {
 	}
 }
 
-// An adapter that an engine lists is a model of its pool, whether configured or
-// not, and goes to the engines that list it.
-func TestListsTheAdaptersOfEngines(t *testing.T) {
+// An adapter that an engine lists is a model of its pool, configured or not. Its
+// requests go to the engines that list it.
+func TestReportsAdapters(t *testing.T) {
 	with := startEngines(t, 1, fakevllm.Options{LoRA: []string{"sql", "listed-only"}, MaxLoRA: 3})
 	without := startEngines(t, 1, fakevllm.Options{})
 	d, w := listen(t, append(without, with...), PoolOptions{})
@@ -179,7 +179,7 @@ func TestListsTheAdaptersOfEngines(t *testing.T) {
 	r := decider.Request{Pool: pool, LoRA: "listed-only", Input: 1, Output: -1}
 	var out decider.Decision
 	until(t, "the adapter to be known", func() bool { return slices.Contains(pool.ListedAdapters(), "listed-only") })
-	until(t, "r0 to tell that it lacks the adapter", func() bool {
+	until(t, "r0 to report that it lacks the adapter", func() bool {
 		for range 20 {
 			if r.Pool.Decide(&r, &out); out.Server != "r1" {
 				return false
@@ -203,7 +203,7 @@ func freePorts(t testing.TB, n int) (ports []int) {
 	return ports
 }
 
-// publishing runs an engine that publishes on events and answers on replay.
+// publishing runs an engine that publishes at the port events and replays at replay.
 func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.KVEventsOptions) *fakevllm.Server {
 	s := fakevllm.New(fakevllm.Options{
 		Name: "r0", CacheTokens: 4096, EventForm: form,
@@ -218,8 +218,8 @@ func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.
 	return s
 }
 
-// Over real sockets: what the engine has at first, what comes and goes, and an
-// engine that is started anew behind the same address.
+// The index has the blocks that were cached before the subscription, follows those
+// that come and go, and starts over when the engine restarts at the same address.
 func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 	for _, form := range []fakevllm.KVEventsOptions{{}, {Maps: true, ByteHashes: true}} {
 		ports := freePorts(t, 3)
@@ -269,9 +269,9 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 	}
 }
 
-// An engine that dies, hangs or turns to nonsense costs the others nothing,
-// and the pool goes on by its own count.
-func TestEnginesMayFailAsTheyLike(t *testing.T) {
+// An engine that dies, hangs or fails does not affect the others, and the pool still
+// decides.
+func TestSurvivesFailingEngines(t *testing.T) {
 	addresses := startEngines(t, 4, fakevllm.Options{})
 	d, w := listen(t, addresses, PoolOptions{Kind: metrics.VLLM})
 	until(t, "scrapers", func() bool { return len(w.Status()) == len(addresses) })
@@ -294,18 +294,18 @@ func TestEnginesMayFailAsTheyLike(t *testing.T) {
 			t.Fatal("no decision")
 		}
 	}
-	until(t, "the one that is well to go on", func() bool { return answers(3) > before+5 })
+	until(t, "scrapes of the healthy engine", func() bool { return answers(3) > before+5 })
 	for i := range 3 {
 		post(t, "http://"+addresses[i]+"/fake/reset", "")
 	}
 	for i := range 3 {
 		failing := answers(i)
-		until(t, "an engine that is well again", func() bool { return answers(i) > failing })
+		until(t, "an engine that has recovered", func() bool { return answers(i) > failing })
 	}
 }
 
-// otherProcess runs the test binary with a variable of the environment that makes
-// it something else, and returns the words of the first line that it prints.
+// otherProcess runs the test binary with a variable of the environment, and returns
+// the words of the first line that it prints.
 func otherProcess(t testing.TB, variable string) []string {
 	p := exec.Command(os.Args[0], "-test.run", "^$")
 	p.Env = append(os.Environ(), variable)
@@ -325,7 +325,7 @@ func otherProcess(t testing.TB, variable string) []string {
 	return strings.Fields(line)
 }
 
-// cpu is the time that this process has computed.
+// cpu is the CPU time of this process.
 func cpu(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

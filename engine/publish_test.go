@@ -23,13 +23,12 @@ import (
 	"pointsman/sim/fakevllm"
 )
 
-// publishers makes the test binary a number of engines that publish what
-// happens in their KV caches: its value is a publication.
+// publishers is the variable of the environment that turns the test binary into
+// engines that publish KV-cache events. Its value is a publication.
 const publishers = "POINTSMAN_TEST_PUBLISHING"
 
-// publication is what each of some engines publishes: that its cache is filled,
-// then for some time that 4 blocks are stored, as one event, and 4 older ones are
-// removed, by an event each, over and over.
+// publication is what each engine publishes: first it fills its cache, then it stores
+// 4 blocks with one event and removes 4 older ones with one each, again and again.
 type publication struct {
 	Engines int
 	Blocks  int // in a cache, 4 of each prompt
@@ -43,17 +42,17 @@ const (
 	publishedRound  = 1 + publishedPrompt
 )
 
-// prompts is how many are published in all by one engine.
+// prompts is the number of prompts that one engine publishes.
 func (p publication) prompts() int {
 	return p.Blocks/publishedPrompt + p.Rate*p.Seconds/publishedRound
 }
 
-// batches is how many messages it takes.
+// batches is the number of messages that it takes.
 func (p publication) batches() uint64 {
 	return uint64((p.Blocks/publishedPrompt+p.Rate*p.Seconds-1)/p.Batch) + 1
 }
 
-// tokens of prompt i of an engine.
+// tokens returns prompt i of an engine.
 func (p publication) tokens(engine, i int) []uint32 {
 	t := make([]uint32, 16*publishedPrompt)
 	for k := range t {
@@ -62,7 +61,7 @@ func (p publication) tokens(engine, i int) []uint32 {
 	return t
 }
 
-// event notes event n of an engine.
+// event appends event n of an engine to e.
 func (p publication) event(e *fakevllm.KVEvents, engine, n int) {
 	full := p.Blocks / publishedPrompt
 	prompt, part := n, 0
@@ -114,7 +113,7 @@ func (p publication) serve(engine int, c net.Conn) error {
 		}
 		next = next.Add(pause)
 	}
-	_, err = peer.Receive() // never: until the other side goes
+	_, err = peer.Receive() // none comes: wait until the subscriber disconnects
 	return err
 }
 
@@ -144,8 +143,8 @@ func servePublishers(text string) {
 	select {}
 }
 
-// follow starts the engines as another process and a Watch that follows them.
-// stop ends it.
+// follow starts the engines as another process and a Watch that follows them. stop
+// ends the Watch.
 func (p publication) follow(t testing.TB) (pool *decider.Pool, known *spy, w *Watch, stop func()) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -175,7 +174,7 @@ func (p publication) follow(t testing.TB) (pool *decider.Pool, known *spy, w *Wa
 	return d.Pool("llama"), known, w, func() { cancel(); <-done }
 }
 
-// arrived is how many batches have come of all that engines publish.
+// arrived is the number of batches that have arrived from all engines.
 func arrived(w *Watch) (n uint64) {
 	for _, s := range w.Status() {
 		if s.Blocks != nil {
@@ -185,7 +184,7 @@ func arrived(w *Watch) (n uint64) {
 	return n
 }
 
-// check fails unless everything has come, and the pool knows what it says.
+// check fails unless all batches have arrived and the pool knows their content.
 func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watch) {
 	t.Helper()
 	for i, s := range w.Status() {
@@ -213,8 +212,8 @@ func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watc
 	}
 }
 
-// The events of a hundred engines, over as many sockets, all arrive, and what
-// the pool knows in the end is what each of them has.
+// All events of a hundred engines arrive, and the pool knows what each of them has
+// cached.
 func TestFollowsAHundredEngines(t *testing.T) {
 	p := publication{Engines: 100, Blocks: 400, Rate: 500, Batch: 5, Seconds: 2}
 	pool, known, w, stop := p.follow(t)
@@ -223,9 +222,9 @@ func TestFollowsAHundredEngines(t *testing.T) {
 	p.check(t, pool, known, w)
 }
 
-// BenchmarkFollowing100 tells what share of a core it takes to follow the events
-// of 100 engines over as many sockets, 500 a second of each: decoded, keyed, and
-// told to the pool. The engines are another process.
+// BenchmarkFollowing100 measures the share of a core that following 100 engines takes,
+// over as many sockets and with 500 events a second each: decoding, keying and
+// reporting to the pool. The engines are another process.
 func BenchmarkFollowing100(b *testing.B) {
 	for _, batch := range []int{25, 5, 1} {
 		b.Run(fmt.Sprintf("batches of %d", batch), func(b *testing.B) {
@@ -251,7 +250,7 @@ func BenchmarkFollowing100(b *testing.B) {
 	}
 }
 
-// inUse is the memory that is reachable, in bytes.
+// inUse is the size of the reachable heap in bytes.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -259,7 +258,7 @@ func inUse() uint64 {
 	return m.HeapAlloc
 }
 
-// spy tells how many tokens of a prompt are believed to be on a replica.
+// spy records how many tokens of a prompt the pool takes to be cached on a replica.
 type spy struct {
 	*policy.KVAware
 	replica, cached int

@@ -18,8 +18,8 @@ import (
 	"pointsman/engine/metrics"
 )
 
-// The connection to a replica ends with its membership.
-func TestLeavesNoConnectionBehind(t *testing.T) {
+// The connection to a replica is closed when the replica leaves the pool.
+func TestClosesConnectionsOfRemovedReplicas(t *testing.T) {
 	var open atomic.Int32
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -68,7 +68,7 @@ func TestMetricsOff(t *testing.T) {
 	w := NewWatch(d, vm.NewSet(), slog.New(slog.DiscardHandler))
 	for path, want := range map[string]int{"off": 0, "": 1} {
 		w.Configure(map[string]PoolOptions{"llama": {Kind: metrics.VLLM, Metrics: path}})
-		w.look(t.Context())
+		w.check(t.Context())
 		if n := len(w.Status()); n != want {
 			t.Errorf("metrics %q: %d replicas are scraped, want %d", path, n, want)
 		}

@@ -18,7 +18,7 @@ import (
 // break off, and evictions all the time, what is believed cached is at every
 // quiet moment exactly what can be told by what has come, no more and no less;
 // and that is all of the engine's cache where no batch is lost for good.
-func TestBlocksAreThoseOfTheEngine(t *testing.T) {
+func TestIndexMatchesTheEngine(t *testing.T) {
 	for kind, name := range []string{"lossless", "lossy", "dead replay", "no replay"} {
 		var sum link
 		for seed := range uint64(4) {
@@ -58,7 +58,7 @@ func TestBlocksAreThoseOfTheEngine(t *testing.T) {
 	}
 }
 
-func TestRanksOfOneReplicaAddUp(t *testing.T) {
+func TestRanksAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(1, 1)))
 		m := l.follower.rank.index
@@ -104,7 +104,7 @@ func TestRanksOfOneReplicaAddUp(t *testing.T) {
 
 // What is not to be matched by a prompt of text alone gets a key of its own,
 // and what cannot be understood is counted.
-func TestKeysTellApart(t *testing.T) {
+func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(2, 2)))
 		tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
@@ -154,7 +154,7 @@ func TestKeysTellApart(t *testing.T) {
 
 // A block proves those before it, but not where layers look back no further than
 // a window.
-func TestABlockProvesThoseBeforeIt(t *testing.T) {
+func TestInfersEarlierBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, window := range []bool{false, true} {
 			l := newLink(t, rand.New(rand.NewPCG(4, 4)))
@@ -195,7 +195,7 @@ func TestABlockProvesThoseBeforeIt(t *testing.T) {
 
 // What is kept for a book is bounded, and when it is too much the book is given
 // up, not what is known.
-func TestKeepsNoMoreThanItsBound(t *testing.T) {
+func TestBufferIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, rand.New(rand.NewPCG(5, 5)))
 		r := l.follower.rank

@@ -10,7 +10,7 @@ import (
 
 // A table under the same changes as a map, with blocks that come before those
 // that they follow: its keys are those of the whole chains.
-func TestBlockTable(t *testing.T) {
+func TestTable(t *testing.T) {
 	const n = 3000
 	r := rand.New(rand.NewPCG(3, 3))
 	var table table
@@ -83,7 +83,7 @@ func TestBlockTable(t *testing.T) {
 
 // Blocks that are not there are remembered up to a bound, and those that are
 // there never forgotten.
-func TestBlockTableForgets(t *testing.T) {
+func TestTableEvictsIdleBlocks(t *testing.T) {
 	for _, unsure := range []bool{false, true} {
 		var table table
 		for h := range uint64(10 * minIdle) {

@@ -30,19 +30,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// until polls a condition.
+// until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 { // a minute
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("in vain: " + what)
+	t.Fatal("timed out waiting for " + what)
 }
 
-// A scrape, from the request to what the pool is told, allocates nothing.
+// A scrape does not allocate, from the request to the report to the pool.
 func TestAScrapeDoesNotAllocate(t *testing.T) {
 	page := largePage(8)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { // a server that allocates nothing either
+	go func() { // a server that does not allocate either
 		defer close(done)
 		c, err := l.Accept()
 		if err != nil {
@@ -83,10 +83,10 @@ func TestAScrapeDoesNotAllocate(t *testing.T) {
 	<-done
 }
 
-// BenchmarkListening tells what share of a core following 64 engines takes, in
-// the program and in the kernel, without what the engines themselves take: they
-// are another process. Requests wait at all of them, or they have nothing to do.
-func BenchmarkListening(b *testing.B) {
+// BenchmarkScraping measures the share of a core that scraping 64 engines takes, in
+// the program and in the kernel. The engines are another process. Requests wait at all
+// of them, or they are idle.
+func BenchmarkScraping(b *testing.B) {
 	for _, name := range []string{"waiting", "large", "idle"} {
 		b.Run(name, func(b *testing.B) {
 			addresses := otherProcess(b, quietEngines+"="+name)
@@ -128,12 +128,12 @@ func scrape(t testing.TB, addresses []string) (list []*Scraper, stop func()) {
 	return list, func() { cancel(); <-done }
 }
 
-// quietEngines makes the test binary 64 engines, for benchmarks, that show pages
-// of the kind it names.
+// quietEngines is the variable of the environment that turns the test binary into 64
+// engines, which serve pages of the kind that it names.
 const quietEngines = "POINTSMAN_TEST_QUIET_ENGINES"
 
-// otherProcess runs the test binary with a variable of the environment that makes
-// it something else, and returns the words of the first line that it prints.
+// otherProcess runs the test binary with a variable of the environment, and returns
+// the words of the first line that it prints.
 func otherProcess(t testing.TB, variable string) []string {
 	p := exec.Command(os.Args[0], "-test.run", "^$")
 	p.Env = append(os.Environ(), variable)
@@ -160,9 +160,9 @@ func answered(list []*Scraper) (n uint64) {
 	return n
 }
 
-// quietPage is what each of the engines for benchmarks shows.
+// quietPage is the page of each engine for benchmarks.
 func quietPage(kind string) []byte {
-	if kind == "large" { // with a busy vLLM's histograms
+	if kind == "large" { // with the histograms of a busy vLLM
 		return largePage(1)
 	}
 	s := fakevllm.New(fakevllm.Options{Name: "quiet", LoRA: []string{"sql"}})
@@ -182,8 +182,7 @@ func quietPage(kind string) []byte {
 	return page
 }
 
-// serveQuiet runs 64 servers that always send the same page, and prints their
-// addresses.
+// serveQuiet runs 64 servers of the same page and prints their addresses.
 func serveQuiet(kind string) {
 	page := quietPage(kind)
 	answer := append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n", len(page)), page...)
@@ -218,7 +217,7 @@ func serveQuiet(kind string) {
 	select {}
 }
 
-// cpu is the time that this process has computed.
+// cpu is the CPU time of this process.
 func cpu(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// get waits for a page.
+// get requests a page and waits for it.
 func get(f *rawFetcher, path string) (string, error) {
 	if err := f.send(path); err != nil {
 		return "", err
 	}
-	for range 5000 {
+	for range 60_000 {
 		page, err := f.poll()
 		if err != errPending {
 			return string(page), err
@@ -31,7 +31,7 @@ func get(f *rawFetcher, path string) (string, error) {
 	return "", errTimeout
 }
 
-// accepting calls f with each connection to a server, and the number of it.
+// accepting runs a server that calls f with each connection and its number.
 func accepting(t *testing.T, f func(n int, c net.Conn)) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,9 +120,9 @@ func TestFetchesFromAServer(t *testing.T) {
 	}
 }
 
-// An engine that has closed the connection in the meantime is asked over a new
-// one, but only once.
-func TestFetchesOverANewConnection(t *testing.T) {
+// When an engine has closed the connection since the last answer, the request is sent
+// again over a new one, but only once.
+func TestReconnects(t *testing.T) {
 	address := accepting(t, func(n int, c net.Conn) {
 		r := bufio.NewReader(c)
 		for i := 0; i == 0 || n == 1 && i < 2; i++ {
@@ -138,15 +138,15 @@ func TestFetchesOverANewConnection(t *testing.T) {
 		if page, err := get(f, "/"); page != want || err != nil {
 			t.Fatalf("%d: %q %v, want %s", i, page, err, want)
 		}
-		time.Sleep(20 * time.Millisecond) // for the connection to be closed
+		time.Sleep(20 * time.Millisecond) // most likely the server has closed the connection by then
 	}
 	if page, err := get(f, "/"); err == nil {
-		t.Errorf("%q of one that closes every connection", page)
+		t.Errorf("%q from a server that closes every connection", page)
 	}
 }
 
-// What was asked for can be given up at any time.
-func TestGivesUpAFetch(t *testing.T) {
+// A request can be given up at any time.
+func TestCancelsAFetch(t *testing.T) {
 	hang := make(chan struct{})
 	address := accepting(t, func(n int, c net.Conn) {
 		if n == 0 {
@@ -177,8 +177,7 @@ func TestGivesUpAFetch(t *testing.T) {
 	f.close()
 }
 
-// hostile are peers that do their worst: each writes to c until it fails or it
-// has no more to say.
+// hostile are servers that answer a request with something malformed or endless.
 var hostile = map[string]func(c *net.TCPConn){
 	"nothing":     func(c *net.TCPConn) {},
 	"half closed": func(c *net.TCPConn) { c.CloseWrite(); io.Copy(io.Discard, c) },
@@ -205,7 +204,7 @@ const (
 	chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// forEver writes first and then more, again and again.
+// forEver writes first, and then more again and again until that fails.
 func forEver(c net.Conn, first, more string) {
 	more = strings.Repeat(more, 1+1<<14/len(more))
 	for _, err := io.WriteString(c, first); err == nil; {
@@ -213,8 +212,8 @@ func forEver(c net.Conn, first, more string) {
 	}
 }
 
-// Whatever a peer sends, there is an error in the end, in bounded memory; the
-// next answer is understood, and no descriptor is left.
+// Whatever a server sends, the request fails in bounded memory, the next one succeeds,
+// and no descriptor is left.
 func TestSurvivesHostilePeers(t *testing.T) {
 	for name, worst := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -234,21 +233,21 @@ func TestSurvivesHostilePeers(t *testing.T) {
 				t.Errorf("%.60q, %v", page, err)
 			}
 			if len(f.in) > maxAnswer {
-				t.Errorf("%d bytes of memory", len(f.in))
+				t.Errorf("the buffer has %d bytes", len(f.in))
 			}
 			if page, err := get(f, "/"); page != "page" || err != nil {
 				t.Errorf("the next answer: %q, %v", page, err)
 			}
 			if len(f.in) > keptBuffer {
-				t.Errorf("%d bytes of memory are kept", len(f.in))
+				t.Errorf("the buffer keeps %d bytes", len(f.in))
 			}
 			f.close()
-			until(t, "all to be closed", func() bool { return descriptors(t) <= before+1 }) // the listener's
+			until(t, "the descriptors to be closed", func() bool { return descriptors(t) <= before+1 }) // plus the listener
 		})
 	}
 }
 
-// descriptors is how many this process has open.
+// descriptors is the number of open descriptors of this process.
 func descriptors(t *testing.T) int {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -257,7 +256,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// An engine may be named by a name or by an address of either family.
+// An address may be a name or an IP address of either family.
 func TestFetchesByAnyAddress(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost", "::1"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -278,8 +277,8 @@ func TestFetchesByAnyAddress(t *testing.T) {
 	}
 }
 
-// A connection that is never made holds up nothing, and can be given up.
-func TestGivesUpAConnectionThatIsNeverMade(t *testing.T) {
+// Dialling a server that never accepts blocks nothing, and can be given up.
+func TestCancelsADial(t *testing.T) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

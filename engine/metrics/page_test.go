@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// told is what a page says, but for what was not told.
-func told(change func(*Reading)) Reading {
+// reading returns a Reading in which the counters are not reported, changed.
+func reading(change func(*Reading)) Reading {
 	r := Reading{FirstTokens: -1, PromptTokens: -1, HitTokens: -1, QueryTokens: -1, Finished: -1}
 	change(&r)
 	return r
@@ -37,7 +37,7 @@ vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",num_gpu_blo
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters=""} 1.70000001e+09
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters="c"} 1.70000009e+09
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="older",waiting_lora_adapters=""} 1.7e+09
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded = VLLM, true
 		r.Running, r.Waiting, r.KVUsage, r.CacheTokens = 7, 3, .25, 500_000
 		r.QueryTokens, r.HitTokens, r.PromptTokens, r.Finished, r.FirstTokens = 1_000_000, 250_000, 1_000_001, 15, 22
@@ -51,24 +51,24 @@ vllm:kv_cache_usage_perc{engine="0"} 0.25
 vllm:kv_cache_usage_perc{engine="1"} 0.75
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = VLLM, true, 12, 1, .5, 3200
 	})},
-	{"vllm of old", `vllm:num_requests_running{model_name="m"} 1.0
+	{"an old vllm", `vllm:num_requests_running{model_name="m"} 1.0
 vllm:num_requests_swapped{model_name="m"} 9.0
 vllm:num_requests_waiting{model_name="m"} 2.0
 vllm:gpu_cache_usage_perc{model_name="m"} 0.5
 vllm:gpu_prefix_cache_queries_total{model_name="m"} 10.0
 vllm:gpu_prefix_cache_hits_total{model_name="m"} 5.0
 vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.QueryTokens, r.HitTokens = VLLM, true, 1, 2, .5, 10, 5
 	})},
 	{"vllm in transition", `vllm:kv_cache_usage_perc{model_name="m"} 0.5
 vllm:gpu_cache_usage_perc{model_name="m"} 0.9
 vllm:prefix_cache_queries_total{model_name="m"} 10.0
 vllm:gpu_prefix_cache_queries_total{model_name="m"} 20.0
-`, told(func(r *Reading) { r.Kind, r.KVUsage, r.QueryTokens = VLLM, .5, 10 })},
+`, reading(func(r *Reading) { r.Kind, r.KVUsage, r.QueryTokens = VLLM, .5, 10 })},
 	{"sglang", `sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 7.0
 sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="1"} 7.0
 sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0"} 1.0
@@ -79,13 +79,13 @@ sglang:prompt_tokens_total{model_name="m"} 8.128902e+06
 sglang:cached_tokens_total{model_name="m"} 1000.0
 sglang:num_requests_total{model_name="m"} 12.0
 sglang:time_to_first_token_seconds_count{model_name="m"} 13.0
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = SGLang, true, 7, 1, .28, 161721
 		r.PromptTokens, r.QueryTokens, r.HitTokens, r.Finished, r.FirstTokens = 8128902, 8128902, 1000, 12, 13
 	})},
 	{"sglang of pages", `sglang:page_size{model_name="m"} 64
 sglang:num_pages{model_name="m"} 100
-`, told(func(r *Reading) { r.Kind, r.CacheTokens = SGLang, 6400 })},
+`, reading(func(r *Reading) { r.Kind, r.CacheTokens = SGLang, 6400 })},
 	{"trtllm", `trtllm_num_requests_running{engine_type="trtllm",model_name="m"} 7.0
 trtllm_num_requests_waiting{engine_type="trtllm",model_name="m"} 2.0
 trtllm_kv_cache_utilization{model_name="m"} 0.75
@@ -93,7 +93,7 @@ trtllm_kv_cache_tokens_per_block{model_name="m"} 32
 trtllm_kv_cache_max_blocks{model_name="m"} 1000
 trtllm_time_to_first_token_seconds_count{model_name="m"} 5
 trtllm_request_success_total{finished_reason="stop",model_name="m"} 4
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.FirstTokens, r.Finished = TensorRT, true, 7, 2, .75, 32000, 5, 4
 	})},
 	{"triton", `nv_inference_request_success{model="m",version="1"} 100
@@ -103,7 +103,7 @@ nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 3
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m"} 0.5
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m"} 64
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m"} 6239
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = Triton, true, 4, 3, .5, 64*6239
 	})},
 	{"llamacpp", `# TYPE llamacpp:requests_processing gauge
@@ -111,16 +111,16 @@ llamacpp:requests_processing 3
 llamacpp:requests_deferred 1
 llamacpp:kv_cache_usage_ratio 0.125
 llamacpp:prompt_tokens_total 900
-`, told(func(r *Reading) {
+`, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage = LlamaCpp, true, 3, 1, .125
 	})},
-	{"something else", "go_goroutines 12\nprocess_cpu_seconds_total 3\n", told(func(*Reading) {})},
-	{"odd but readable", "vllm:num_requests_running{a=\"x}\\\"y{\",b=\"\" , c=\"1\"}\t 4  1700000000000\r\nvllm:num_requests_waiting 2",
-		told(func(r *Reading) { r.Kind, r.Loaded, r.Running, r.Waiting = VLLM, true, 4, 2 })},
-	{"odd and passed over", "vllm:num_requests_running{a=\"x 4\nvllm:num_requests_running\nvllm:num_requests_running{}\nvllm:num_requests_running NaN\nvllm:num_requests_waiting{} +Inf\nvllm:num_requests_waiting{} 0x\nv\n\n",
-		told(func(*Reading) {})},
-	{"beyond all bounds", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e9\"} 1\nvllm:num_requests_running -3\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc 7\n",
-		told(func(r *Reading) { r.Kind, r.Loaded, r.Waiting, r.KVUsage = VLLM, true, 1<<53, 1 })},
+	{"something else", "go_goroutines 12\nprocess_cpu_seconds_total 3\n", reading(func(*Reading) {})},
+	{"unusual but valid", "vllm:num_requests_running{a=\"x}\\\"y{\",b=\"\" , c=\"1\"}\t 4  1700000000000\r\nvllm:num_requests_waiting 2",
+		reading(func(r *Reading) { r.Kind, r.Loaded, r.Running, r.Waiting = VLLM, true, 4, 2 })},
+	{"malformed lines", "vllm:num_requests_running{a=\"x 4\nvllm:num_requests_running\nvllm:num_requests_running{}\nvllm:num_requests_running NaN\nvllm:num_requests_waiting{} +Inf\nvllm:num_requests_waiting{} 0x\nv\n\n",
+		reading(func(*Reading) {})},
+	{"out of bounds", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e9\"} 1\nvllm:num_requests_running -3\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc 7\n",
+		reading(func(r *Reading) { r.Kind, r.Loaded, r.Waiting, r.KVUsage = VLLM, true, 1<<53, 1 })},
 }
 
 func TestReadsPages(t *testing.T) {
@@ -144,8 +144,7 @@ func FuzzRead(f *testing.F) {
 		if !bytes.Equal(before, page) {
 			t.Fatal("the page was changed")
 		}
-		// A page ends where it is cut: lines that follow do not change what
-		// the ones before say, only add to it.
+		// An unknown line at the end changes nothing.
 		again.Read(append(bytes.Clone(page), "\nnothing_known 1\n"...))
 		if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", again) {
 			t.Fatalf("%+v\n%+v", r, again)
@@ -156,8 +155,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// largePage is about as long as pages of vLLM get: many histograms of several
-// engines, and the process's own metrics.
+// largePage is as long as a page of vLLM: many histograms of several engines.
 func largePage(engines int) []byte {
 	var b strings.Builder
 	for e := range engines {

@@ -22,9 +22,9 @@ var replies = []struct {
 	{"HTTP/1.1 200 OK\r\n\r\nup to the end", "up to the end", 200, true},
 }
 
-// However an answer is cut, it is the same, and it is complete with the last
-// byte and not before.
-func TestTakesAnAnswerInAsItComes(t *testing.T) {
+// An answer parses alike however it is split, and is complete with its last byte and
+// not before.
+func TestParsesPartialAnswers(t *testing.T) {
 	for _, c := range replies {
 		for _, step := range []int{1, 2, 7, 1000} {
 			var r reply
@@ -53,7 +53,7 @@ func TestTakesAnAnswerInAsItComes(t *testing.T) {
 	}
 }
 
-func TestRefusesWhatIsNoAnswer(t *testing.T) {
+func TestRejectsMalformedAnswers(t *testing.T) {
 	for _, text := range []string{
 		"nonsense\r\n\r\n",
 		"HTTP/2.0 200 OK\r\n\r\n",

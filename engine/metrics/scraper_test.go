@@ -17,7 +17,7 @@ import (
 	"pointsman/decider/policy"
 )
 
-// fakeEngine answers scrapes in the time and with the page that a test wants.
+// fakeEngine is a fetcher that answers after the time takes with what page returns.
 type fakeEngine struct {
 	t     *testing.T
 	takes time.Duration
@@ -29,7 +29,7 @@ type fakeEngine struct {
 	paths []string
 }
 
-// times is how often it was asked.
+// times is how often it was scraped.
 func (e *fakeEngine) times() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,7 +62,7 @@ func (e *fakeEngine) poll() ([]byte, error) {
 
 func (e *fakeEngine) close() { e.busy = false }
 
-// once scrapes and returns how long to rest.
+// once scrapes once and returns the pause after it.
 func once(s *Scraper) time.Duration {
 	start := time.Now()
 	s.due = 0
@@ -72,10 +72,10 @@ func once(s *Scraper) time.Duration {
 	return time.Duration(s.Status().Pause * float64(time.Second))
 }
 
-// busy is a page of an engine where requests run and none waits.
+// busy is the page of an engine where requests run and none waits.
 func busy() (string, error) { return "vllm:num_requests_running 2\nvllm:num_requests_waiting 0\n", nil }
 
-// rig is a Poller of fake engines, in one pool.
+// rig is a Poller of fake engines in one pool.
 type rig struct {
 	pool     *decider.Pool
 	poller   *Poller
@@ -103,14 +103,14 @@ func newRig(o Options, engines ...*fakeEngine) *rig {
 	return r
 }
 
-// run scrapes the engines for so long.
+// run scrapes the engines for d.
 func (r *rig) run(d time.Duration) {
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	defer stop()
 	r.poller.Run(ctx)
 }
 
-func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
+func TestScrapeInterval(t *testing.T) {
 	for _, c := range []struct {
 		takes      time.Duration
 		waiting    int
@@ -137,14 +137,14 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 			}
 			newRig(Options{}, e).run(time.Minute)
 			if n := len(e.asked); n < c.low || n > c.high {
-				t.Errorf("one that takes %v was asked %d times in a minute, want %d to %d", c.takes, n, c.low, c.high)
+				t.Errorf("an engine that takes %v was scraped %d times in a minute, want %d to %d", c.takes, n, c.low, c.high)
 			}
 			gaps := map[time.Duration]bool{}
 			for i := 2; i < len(e.asked); i++ {
 				gap := e.asked[i].Sub(e.asked[i-1])
 				gaps[gap] = true
 				if gap < c.everyQuick || gap > c.everySlow {
-					t.Errorf("one that takes %v was asked again after %v", c.takes, gap)
+					t.Errorf("an engine that takes %v was scraped again after %v", c.takes, gap)
 				}
 			}
 			if len(gaps) < 2 {
@@ -154,34 +154,34 @@ func TestAsksAnEngineAsOftenAsItBears(t *testing.T) {
 	}
 }
 
-// One slow answer is enough to go easy, and several quick ones to come back.
-func TestRecoversFromASlowAnswerByAndBy(t *testing.T) {
+// One slow scrape lengthens the pause at once; quick ones shorten it gradually.
+func TestSlowsDownAtOnceAndSpeedsUpGradually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: busy}
 		s := newScraper(newRig(Options{}, e).pool, "r1", "", Options{}, e, newReport(metrics.NewSet(), slog.New(slog.DiscardHandler)))
 		for range 3 {
 			if p := once(s); p != calmPause {
-				t.Fatalf("rests %v after a quick answer", p)
+				t.Fatalf("pauses for %v after a quick scrape", p)
 			}
 		}
 		e.takes = 100 * time.Millisecond
 		before := once(s)
-		if before < 990*time.Millisecond || before > time.Second { // it is looked for each ms
-			t.Fatalf("rests %v after an answer that took 100ms", before)
+		if before < 990*time.Millisecond || before > time.Second { // once polls every ms
+			t.Fatalf("pauses for %v after a scrape of 100ms", before)
 		}
 		e.takes = time.Millisecond
 		for i := 0; before > calmPause; i++ {
 			p := once(s)
 			if p >= before || p < before/2 || i > 20 {
-				t.Fatalf("rests %v after %v", p, before)
+				t.Fatalf("pauses for %v after %v", p, before)
 			}
 			before = p
 		}
 	})
 }
 
-// As soon as a request of ours waits at an idle engine it is asked often.
-func TestAsksWhereSomebodyComesToWait(t *testing.T) {
+// An idle engine is scraped often as soon as one of our requests waits there.
+func TestScrapesOftenWhileARequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
 			return "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", nil
@@ -199,14 +199,14 @@ func TestAsksWhereSomebodyComesToWait(t *testing.T) {
 			r.pool.Decide(&req, &d)
 			time.Sleep(time.Second)
 			if n := e.times() - before; n < 8 || n > 12 {
-				t.Errorf("asked %d times in the first second that a request waits", n)
+				t.Errorf("scraped %d times in the first second that a request waits", n)
 			}
 			r.pool.Finished(decider.Outcome{ID: req.ID, End: decider.ClientGone})
 		}
 	})
 }
 
-func TestLeavesAFailingEngineAlone(t *testing.T) {
+func TestBacksOffAFailingEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("connection refused")
 		e := &fakeEngine{t: t, page: func() (string, error) { return "", broken }}
@@ -216,7 +216,7 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 		r.run(10 * time.Minute)
 		for _, x := range []*fakeEngine{e, hangs} {
 			if n := len(x.asked); n < 20 || n > 30 {
-				t.Errorf("asked %d times in ten minutes", n)
+				t.Errorf("scraped %d times in ten minutes", n)
 			}
 			for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 				gap := x.asked[i+1].Sub(x.asked[i])
@@ -224,12 +224,12 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 					gap -= timeout
 				}
 				if want *= time.Second; gap < want*9/10-minPause || gap > want*11/10+minPause {
-					t.Errorf("left alone for %v after %d failures, want %v", gap, i+1, want)
+					t.Errorf("pauses for %v after %d failures, want %v", gap, i+1, want)
 				}
 			}
 		}
 		if n := len(well.asked); n < 2200 {
-			t.Errorf("the one that is well was asked only %d times", n)
+			t.Errorf("the healthy engine was scraped only %d times", n)
 		}
 		if n := strings.Count(r.log.String(), "level=WARN"); n != 2 {
 			t.Errorf("%d warnings:\n%s", n, r.log.String())
@@ -237,7 +237,7 @@ func TestLeavesAFailingEngineAlone(t *testing.T) {
 	})
 }
 
-func TestComesBackToAnEngineThatRecovers(t *testing.T) {
+func TestScrapesAnEngineThatRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		e := &fakeEngine{t: t, takes: time.Millisecond, page: func() (string, error) {
@@ -255,7 +255,7 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 			}
 		}
 		if after < 80 {
-			t.Errorf("asked %d times in the last 25 seconds", after)
+			t.Errorf("scraped %d times in the last 25 seconds", after)
 		}
 		if s := r.scrapers[0].Status(); s.Engine != "vllm" || s.Error != "" || s.Failures == 0 || s.Age < 0 {
 			t.Errorf("%+v", s)
@@ -263,19 +263,19 @@ func TestComesBackToAnEngineThatRecovers(t *testing.T) {
 	})
 }
 
-func TestTriesThePlacesOfMetrics(t *testing.T) {
+func TestTriesMetricsPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nothing := &fakeEngine{t: t, page: func() (string, error) { return "[]", nil }}
 		r := newRig(Options{}, nothing)
 		r.run(time.Hour)
 		if n := len(nothing.asked); n < 11 || n > 16 {
-			t.Errorf("one that shows nothing was asked %d times in an hour", n)
+			t.Errorf("a replica without metrics was scraped %d times in an hour", n)
 		}
 		if strings.Join(nothing.paths[:3], " ") != "/metrics /prometheus/metrics /metrics" {
 			t.Errorf("tried %v", nothing.paths[:3])
 		}
 		if strings.Contains(r.log.String(), "WARN") {
-			t.Errorf("an engine that nobody spoke of is no news:\n%s", r.log.String())
+			t.Errorf("warns about a replica that is not configured as an engine:\n%s", r.log.String())
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 		r := newRig(Options{}, second)
 		r.run(time.Minute)
 		if n := len(second.asked); n < 200 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("scraped %d times", n)
 		}
 		if s := r.scrapers[0].Status(); s.Engine != "trtllm" || s.Path != "/prometheus/metrics" {
 			t.Errorf("%+v", s)
@@ -297,7 +297,7 @@ func TestTriesThePlacesOfMetrics(t *testing.T) {
 	})
 }
 
-func TestFollowsTheMembership(t *testing.T) {
+func TestAddsAndRemovesReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fakeEngine{t: t, page: busy}, &fakeEngine{t: t, page: busy}
 		r := newRig(Options{}, a, b)
@@ -310,14 +310,14 @@ func TestFollowsTheMembership(t *testing.T) {
 		gone, stayed := a.times(), b.times()
 		time.Sleep(10 * time.Second)
 		if a.times() != gone || b.times() < stayed+35 {
-			t.Errorf("the one that is gone was asked %d times more, the other %d", a.times()-gone, b.times()-stayed)
+			t.Errorf("the removed replica was scraped %d times more, the other %d", a.times()-gone, b.times()-stayed)
 		}
 		stop()
 		<-done
 	})
 }
 
-func TestTellsThePoolWhatGrew(t *testing.T) {
+func TestReportsCounterIncreases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		firsts, prompts, hits, cache := 1000, 50_000, 9, 4096
 		var mu sync.Mutex
@@ -360,7 +360,7 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="%d"} 1
 		if s := status(); s.Waiting != 3 || s.InFlight != 5 || s.PromptTokens != 1400 || s.HitTokens != 700 || s.QueryTokens != 1400 {
 			t.Fatalf("after two first tokens: %+v", s)
 		}
-		count(1, 10, 0) // started anew
+		count(1, 10, 0) // the engine has restarted
 		time.Sleep(time.Second)
 		if s := status(); s.Waiting != 3 || s.PromptTokens != 1400 || s.SignalAge > .3 {
 			t.Fatalf("after a restart: %+v", s)

@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"))
 }
 
-// until polls a condition.
+// until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 { // a minute
 		if ok() {
 			return
 		}
@@ -140,7 +140,7 @@ func talk(turns ...string) string {
 
 // A conversation waits for an engine once. A later turn gets the blocks of the earlier
 // one while the engine tokenizes all of it.
-func TestAConversationIsTokenizedOnce(t *testing.T) {
+func TestTokenizesAConversationOnce(t *testing.T) {
 	b := newBench(t, nil)
 	first, _, ok := b.prepare(chat, talk("one"), 0)
 	if !ok || b.calls.Load() != 1 || len(first.Blocks) == 0 || first.Input < 60 {
@@ -171,7 +171,7 @@ func TestAConversationIsTokenizedOnce(t *testing.T) {
 	}
 }
 
-func TestABurstOfOnePromptIsOneCall(t *testing.T) {
+func TestSharesACall(t *testing.T) {
 	b := newBench(t, nil)
 	slow := make(chan struct{})
 	b.before = func() { <-slow }
@@ -244,7 +244,7 @@ func TestWithoutTokens(t *testing.T) {
 	}
 }
 
-func TestTokenCacheIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	var c cache
 	entry := entry{make([]uint64, 1000), 16_000}
 	for i := range uint64(10_000) {

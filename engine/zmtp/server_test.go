@@ -51,10 +51,10 @@ func dial(t *testing.T, address, kind string) (*Conn, error) {
 	return NewConn(conn, kind, 10*time.Second)
 }
 
-// until polls a condition.
+// until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 { // a minute
 		if ok() {
 			return
 		}

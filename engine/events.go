@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+
+	"pointsman/decider"
+	"pointsman/engine/kvevents"
+)
+
+// index is the index of a replica's blocks, and what ends its subscriptions.
+type index struct {
+	*kvevents.Index
+	stop context.CancelFunc
+}
+
+// binding is an address of ours that the engines of a pool connect to.
+type binding struct {
+	pool    *decider.Pool
+	address string
+}
+
+// follow starts to follow the events of one replica. The caller holds the lock.
+func (w *Watch) follow(ctx context.Context, s source, blockTokens int) {
+	own, stop := context.WithCancel(ctx)
+	x := kvevents.NewIndex(s.pool, s.replica, blockTokens)
+	w.indexes[s] = &index{x, stop}
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil || s.events.Port == 0 {
+		return // the engine connects to us
+	}
+	log := func(msg string, err error) {
+		w.log.Warn(msg, "pool", s.pool.Name(), "replica", s.replica, "error", err)
+	}
+	for rank := range max(1, s.events.Ranks) {
+		events, replay := net.JoinHostPort(host, strconv.Itoa(s.events.Port+rank)), ""
+		if s.events.Replay > 0 {
+			replay = net.JoinHostPort(host, strconv.Itoa(s.events.Replay+rank))
+		}
+		w.running.Go(func() { x.Follow(own, events, replay, log) })
+	}
+}
+
+// listen starts to accept the engines that connect to b. The caller holds the lock.
+func (w *Watch) listen(ctx context.Context, b binding) {
+	own, stop := context.WithCancel(ctx)
+	w.listeners[b] = stop
+	l := kvevents.Listener{
+		Address: b.address, Log: w.log.With("pool", b.pool.Name()),
+		Find: func(topic string) (*kvevents.Index, string) { return w.find(b.pool, topic) },
+	}
+	w.running.Go(func() { l.Run(own) })
+}
+
+// find returns the index of the replica that publishes under a topic, and the address
+// of its replay socket. The topic is the replica's name, address or host, or has it
+// between the first two signs @, as in "kv@10.0.0.1:8000@model".
+func (w *Watch) find(pool *decider.Pool, topic string) (x *kvevents.Index, replay string) {
+	if parts := strings.Split(topic, "@"); len(parts) > 1 {
+		topic = parts[1]
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s, x := range w.indexes {
+		host, _, err := net.SplitHostPort(s.address)
+		if s.pool != pool || topic != s.replica && topic != s.address && topic != host {
+			continue
+		}
+		if err == nil && s.events.Replay > 0 {
+			replay = net.JoinHostPort(host, strconv.Itoa(s.events.Replay))
+		}
+		return x.Index, replay
+	}
+	return nil, ""
+}
