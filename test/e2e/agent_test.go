@@ -30,7 +30,7 @@ type agent struct {
 	ended  chan struct{}
 }
 
-// output is what a process wrote.
+// output collects what a process writes.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

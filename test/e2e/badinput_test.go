@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// unsteady is what differs between two answers of an engine to one request.
-var unsteady = regexp.MustCompile(`"(id|created|cached_tokens)":("[^"]*"|[0-9]+)`)
+// varying is what differs between two answers of an engine to one request.
+var varying = regexp.MustCompile(`"(id|created|cached_tokens)":("[^"]*"|[0-9]+)`)
 
 // TestBadInput sends what no client should. The client gets what the engine
 // gives without us, and the agent neither dies nor grows.
@@ -84,7 +84,7 @@ func TestBadInput(t *testing.T) {
 			for range 3 {
 				got := in.call.do(client, s.front)
 				if got.err != nil || got.status != want.status || got.digest != want.digest ||
-					!bytes.Equal(unsteady.ReplaceAll(got.body, nil), unsteady.ReplaceAll(want.body, nil)) {
+					!bytes.Equal(varying.ReplaceAll(got.body, nil), varying.ReplaceAll(want.body, nil)) {
 					t.Errorf("%s: through us %d %.300s (%v), body %.8s\n  the engine alone: %d %.300s, body %.8s", in.what,
 						got.status, got.body, got.err, got.digest, want.status, want.body, want.digest)
 					break
@@ -97,7 +97,7 @@ func TestBadInput(t *testing.T) {
 		} else {
 			t.Logf("the agent takes %d MiB, before %d", after>>20, before>>20)
 		}
-		// Good requests are served as ever.
+		// Good requests are served as before.
 		for range 20 {
 			c := small(true)
 			if err := c.check(c.do(client, s.front)); err != nil {

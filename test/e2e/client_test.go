@@ -36,7 +36,7 @@ type call struct {
 	header  map[string]string
 }
 
-// answer is what came of it.
+// answer is the response to a call.
 type answer struct {
 	status int
 	header http.Header

@@ -37,7 +37,7 @@ type engine struct {
 
 	mu       sync.Mutex
 	arrivals []string      // X-Watch of the requests, in their order
-	released chan struct{} // closed to let go on the requests with X-Hold
+	released chan struct{} // closed when the requests with X-Hold go on
 	holding  int           // requests with X-Hold that wait
 }
 

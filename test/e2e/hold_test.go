@@ -10,7 +10,7 @@ import (
 )
 
 // TestHoldingIsCheap has the agent hold 10,000 requests of 4 KB, each on a
-// connection of its own, in at most 200 MB. It decides for another pool as ever,
+// connection of its own, in at most 200 MB. It decides for another pool as before,
 // and answers all of them when it ends. The memory that counts is the growth of
 // what is resident, also when the decisions for others have filled the heap with
 // garbage.

@@ -7,7 +7,7 @@ import (
 )
 
 // TestLeavingWhileHeld has clients leave while their requests are held. Some
-// proxies tell it at once; others tell it when the request's turn comes, and its
+// proxies report it at once; others report it when the request's turn comes, and its
 // place is free again at once. Who waits behind them is served as soon as there
 // is capacity.
 func TestLeavingWhileHeld(t *testing.T) {

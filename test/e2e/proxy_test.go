@@ -20,7 +20,7 @@ type release struct {
 // abilities name what one proxy can do and another cannot. A test asserts as
 // much of each as its abilities allow.
 type abilities struct {
-	// noticesLeaving and noticesLeaving2: it tells the agent at once that a client
+	// noticesLeaving and noticesLeaving2: it reports at once that a client
 	// over HTTP/1 or HTTP/2 has left while its request is held. Others notice when
 	// the agent's answer comes.
 	noticesLeaving, noticesLeaving2 bool
@@ -38,7 +38,7 @@ type abilities struct {
 	wholeBody bool
 	// readsModel: without an agent it sends each model to its own pool.
 	readsModel bool
-	// knowsWhoBroke: its log always tells whether the client or the replica broke
+	// knowsWhoBroke: its log always shows whether the client or the replica broke
 	// off a stream.
 	knowsWhoBroke bool
 	// answersBroken: whenever a replica dies before its answer, the client gets a

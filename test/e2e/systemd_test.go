@@ -15,7 +15,7 @@ import (
 	"pointsman/test/proxies"
 )
 
-// notifications is the socket on which systemd hears of a service.
+// notifications is the socket to which a service reports its state to systemd.
 type notifications struct {
 	conn *net.UnixConn
 	mu   sync.Mutex
@@ -44,7 +44,7 @@ func listenNotify(t *testing.T, path string) *notifications {
 	return n
 }
 
-// count is how often the service has said state.
+// count is how often the service has reported the state.
 func (n *notifications) count(state string) (times int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,9 +56,9 @@ func (n *notifications) count(state string) (times int) {
 	return times
 }
 
-// The agent takes the sockets that systemd hands over, by their names, and
-// tells it when it is ready, alive, reloading and stopping. The socket unit has
-// two sockets of one name.
+// TestSystemd starts the agent by socket activation. The agent takes the sockets
+// by their names, and reports when it is ready, alive, reloading and stopping. The
+// socket unit has two sockets of one name.
 func TestSystemd(t *testing.T) {
 	activate, err := exec.LookPath("systemd-socket-activate")
 	if err != nil {
@@ -78,7 +78,7 @@ func TestSystemd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The address of the file is not listened on: the sockets stand for it.
+	// The agent does not listen on the address in the file: the sockets replace it.
 	listen := fmt.Sprintf("listen: {spoe: \"unix://%s/unused.sock\", feed: off, admin: %q}\n", dir, admin)
 	pool := "pools: {llama: {replicas: {r1: {address: \"127.0.0.1:1\"}}}}\n"
 	write(listen + pool)
@@ -97,9 +97,9 @@ func TestSystemd(t *testing.T) {
 	a.cmd, a.ended = cmd, make(chan struct{})
 	go func() { cmd.Wait(); close(a.ended) }()
 
-	said := func(state string, times int) {
+	reports := func(state string, times int) {
 		t.Helper()
-		eventually(t, 10*time.Second, "systemd hears "+state, func() (bool, string) {
+		eventually(t, 10*time.Second, "the service reports "+state, func() (bool, string) {
 			n := notify.count(state)
 			return n >= times, fmt.Sprintf("%d of %d times", n, times)
 		})
@@ -119,16 +119,16 @@ func TestSystemd(t *testing.T) {
 			return err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset"), fmt.Sprint(err)
 		})
 	}
-	said("READY=1", 1)
-	said("WATCHDOG=1", 2)
+	reports("READY=1", 1)
+	reports("WATCHDOG=1", 2)
 	if _, err := os.Stat(filepath.Join(dir, "unused.sock")); err == nil {
-		t.Error("the agent listens where the file says although it was handed sockets")
+		t.Error("the agent listens on the address in the file although it has sockets from systemd")
 	}
 
 	// A reload applies the file, or refuses it by name and keeps the old one.
 	a.signal(syscall.SIGHUP)
-	said("RELOADING=1", 1)
-	said("READY=1", 2)
+	reports("RELOADING=1", 1)
+	reports("READY=1", 2)
 	for _, bad := range []struct{ text, say string }{
 		{listen + "pools: {llama: {policy: p2, replicas: {r1: {address: \"127.0.0.1:1\"}}}}\n", "pools[llama].policy"},
 		{strings.Replace(listen, "feed: off", "feed: \"127.0.0.1:1\"", 1) + pool, "listen.feed"},
@@ -151,7 +151,7 @@ func TestSystemd(t *testing.T) {
 	})
 
 	a.signal(syscall.SIGTERM)
-	said("STOPPING=1", 1)
+	reports("STOPPING=1", 1)
 	<-a.ended
 	a.cmd = nil
 	// systemd owns the sockets: a stopped agent leaves them to it.
