@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,21 +14,21 @@ import (
 
 type engineCmd struct {
 	Listen      string   `default:"127.0.0.1:8000" help:"Address to serve on (${default})."`
-	Name        string   `default:"engine" help:"Name told in X-Engine and in each answer."`
+	Name        string   `default:"engine" help:"Name in X-Engine and in each answer."`
 	Model       []string `default:"fake" help:"Models served."`
 	LoRA        []string `name:"lora" help:"LoRA adapters served."`
 	Profile     string   `default:"8b" enum:"8b,70b" help:"Timing: 8b or 70b."`
-	Speed       float64  `default:"1" help:"How many times faster than the profile; 0 does not wait at all."`
-	BlockSize   int      `default:"16" help:"Tokens in a block of KV cache."`
-	Events      string   `help:"Publish KV-cache events there, as tcp://127.0.0.1:5557."`
-	Replay      string   `help:"Answer there what past events were, as tcp://127.0.0.1:5558."`
+	Speed       float64  `default:"1" help:"Speed as a multiple of the profile's; 0 does not wait at all."`
+	BlockSize   int      `default:"16" help:"Tokens per block of KV cache."`
+	Events      string   `help:"ZeroMQ endpoint that publishes KV-cache events, such as tcp://127.0.0.1:5557."`
+	Replay      string   `help:"ZeroMQ endpoint that replays past events, such as tcp://127.0.0.1:5558."`
 	CacheTokens int      `default:"500000" help:"Size of the KV cache in tokens."`
 }
 
 func (c *engineCmd) Run() error {
-	profile := sim.Profile8B
-	if c.Profile == "70b" {
-		profile = sim.Profile70B
+	profile, err := sim.ProfileByName(c.Profile)
+	if err != nil {
+		return err
 	}
 	options := fakevllm.Options{
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
@@ -40,22 +38,12 @@ func (c *engineCmd) Run() error {
 	if err := options.Validate(); err != nil {
 		return err
 	}
-	engine := fakevllm.New(options)
-	defer engine.Close()
-	if err := engine.Publish(); err != nil {
-		return err
-	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
 	}
-	server := engine.HTTPServer()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	context.AfterFunc(ctx, func() { server.Close() })
 	fmt.Fprintf(os.Stderr, "fake engine %s serves %v on %s\n", c.Name, c.Model, l.Addr())
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return fakevllm.Serve(ctx, l, options)
 }

@@ -17,7 +17,7 @@ type wireEmbedding struct {
 }
 
 // embeddings serves POST /v1/embeddings: a prefill for each input, and a unit
-// vector that depends on its tokens only.
+// vector that depends only on its tokens.
 func (s *Server) embeddings(x *exchange) {
 	r, refused := decodeRequest(x.body)
 	if refused != nil {
@@ -33,7 +33,7 @@ func (s *Server) embeddings(x *exchange) {
 	r.Stream, r.StreamOptions, r.N, r.MaxTokens, r.MaxCompletionTokens = nil, nil, nil, &one, nil
 	g, refused := s.newGeneration(r, &dialect{prefix: "embd-"}, lists)
 	if refused == nil {
-		if err := s.submit(g.call); err != nil {
+		if err := s.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}
 	}
@@ -43,11 +43,11 @@ func (s *Server) embeddings(x *exchange) {
 	}
 	defer func() {
 		if !g.done.Load() {
-			s.cancel(g.call)
+			s.engine.cancel(g.call)
 		}
 	}()
 	for !g.done.Load() {
-		s.await(x, g)
+		s.wait(x, g)
 	}
 	data := make([]wireEmbedding, len(g.seqs))
 	for i, seed := range g.seeds {
@@ -73,7 +73,7 @@ func (s *Server) embeddings(x *exchange) {
 	}{g.id, "list", g.created, g.model, data, usage})
 }
 
-// embedding is a unit vector made from a seed.
+// embedding returns a unit vector derived from a seed.
 func embedding(seed uint64) []float32 {
 	v := make([]float32, embeddingSize)
 	sum := 0.0

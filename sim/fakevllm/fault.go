@@ -4,32 +4,45 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
-// fault is how a request shall fail. A client asks for it with the headers
+// fault describes how a request fails. A client requests it with the headers
 // X-Fake-Delay (a duration before the answer begins), X-Fake-Status (an error
-// answer), X-Fake-Die (break the connection after so many chunks of a stream
-// or in the middle of a whole body; 0: before the headers) and X-Fake-Hang
+// answer), X-Fake-Die (reset the connection after that many chunks of a stream
+// or in the middle of a whole body; 0 means before the headers) and X-Fake-Hang
 // (any value: never answer).
 type fault struct {
-	status   int
-	delay    time.Duration
-	dieAfter int // chunks; -1 never
-	hang     bool
+	status     int
+	delay      time.Duration
+	abortAfter int // chunks; -1 means never
+	hang       bool
 }
 
-// standingFault is a fault for a whole replica, set by POST /fake/fail with
+// replicaFault is a fault of the whole replica, set by POST /fake/fail with
 // {"status", "delay", "die_after", "hang", "path", "count", "for"}, each
-// optional: requests whose path begins with path, by default POST requests
-// below "/v1/", fail until count of them have, or until the duration "for" is
-// over. POST /fake/reset ends it.
-type standingFault struct {
+// optional. It applies to requests whose path begins with path, by default to
+// POST requests below "/v1/", until count requests have failed or the duration
+// "for" is over. POST /fake/reset removes it.
+type replicaFault struct {
 	fault
 	path  string
 	post  bool      // only POST requests
-	left  int       // requests; -1 no bound
-	until time.Time // zero no bound
+	left  int       // requests; -1 means no limit
+	until time.Time // zero means no limit
+}
+
+// faults holds the replica's fault. It is safe for concurrent use.
+type faults struct {
+	mu  sync.Mutex
+	now *replicaFault // nil for none
+}
+
+func (f *faults) set(r *replicaFault) {
+	f.mu.Lock()
+	f.now = r
+	f.mu.Unlock()
 }
 
 // setFault serves POST /fake/fail.
@@ -47,9 +60,9 @@ func (s *Server) setFault(x *exchange) {
 		x.fail(badRequest("%v", err))
 		return
 	}
-	f := &standingFault{fault: fault{status: in.Status, dieAfter: -1, hang: in.Hang}, path: "/v1/", post: in.Path == nil, left: -1}
+	f := &replicaFault{fault: fault{status: in.Status, abortAfter: -1, hang: in.Hang}, path: "/v1/", post: in.Path == nil, left: -1}
 	if in.DieAfter != nil {
-		f.dieAfter = *in.DieAfter
+		f.abortAfter = *in.DieAfter
 	}
 	if in.Path != nil {
 		f.path = *in.Path
@@ -76,24 +89,20 @@ func (s *Server) setFault(x *exchange) {
 		}
 		f.until = time.Now().Add(d)
 	}
-	s.mu.Lock()
-	s.fault = f
-	s.mu.Unlock()
+	s.faults.set(f)
 	x.json(http.StatusOK, struct{}{})
 }
 
 // resetFault serves POST /fake/reset.
 func (s *Server) resetFault(x *exchange) {
-	s.mu.Lock()
-	s.fault = nil
-	s.mu.Unlock()
+	s.faults.set(nil)
 	x.json(http.StatusOK, struct{}{})
 }
 
 func validStatus(code int) bool { return code == 0 || code >= 200 && code <= 599 }
 
-// applyFault does what is asked for up to the beginning of the answer, and
-// returns false when the request is over.
+// applyFault applies the request's fault, or else the replica's, up to the
+// beginning of the answer. It returns false if the request has been answered.
 func (s *Server) applyFault(x *exchange) bool {
 	f, err := headerFault(x.r.Header)
 	if err != nil {
@@ -101,10 +110,10 @@ func (s *Server) applyFault(x *exchange) bool {
 		return false
 	}
 	if f == nil {
-		f = s.standing(x.r)
+		f = s.faults.match(x.r)
 	}
 	if f == nil {
-		x.fault.dieAfter = -1
+		x.fault.abortAfter = -1
 		return true
 	}
 	x.fault = *f
@@ -114,19 +123,19 @@ func (s *Server) applyFault(x *exchange) bool {
 	if f.hang {
 		s.pause(x, 0)
 	}
-	if f.dieAfter == 0 {
-		x.die()
+	if f.abortAfter == 0 {
+		x.abort()
 	}
 	if f.status != 0 {
 		kind := strings.ReplaceAll(http.StatusText(f.status), " ", "")
-		x.fail(&apiError{status: f.status, kind: kind, message: "failure on request"})
+		x.fail(&apiError{status: f.status, kind: kind, message: "requested failure"})
 		return false
 	}
 	return true
 }
 
-// pause waits for d, or for ever if d is 0. It does not return when the client
-// or the server goes away meanwhile.
+// pause waits for d, or forever if d is 0. It does not return if the client
+// disconnects or the server closes meanwhile.
 func (s *Server) pause(x *exchange, d time.Duration) {
 	var over <-chan time.Time
 	if d > 0 {
@@ -138,33 +147,33 @@ func (s *Server) pause(x *exchange, d time.Duration) {
 	case <-over:
 		return
 	case <-x.r.Context().Done():
-	case <-s.closed:
+	case <-s.engine.closed:
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// standing returns the replica's fault if it applies to a request, and counts
-// the request.
-func (s *Server) standing(r *http.Request) *fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.fault
-	if f == nil || !strings.HasPrefix(r.URL.Path, f.path) || f.post && r.Method != http.MethodPost {
+// match returns the replica's fault if it applies to a request, and counts the
+// request.
+func (f *faults) match(r *http.Request) *fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now
+	if now == nil || !strings.HasPrefix(r.URL.Path, now.path) || now.post && r.Method != http.MethodPost {
 		return nil
 	}
-	if f.left == 0 || !f.until.IsZero() && time.Now().After(f.until) {
-		s.fault = nil
+	if now.left == 0 || !now.until.IsZero() && time.Now().After(now.until) {
+		f.now = nil
 		return nil
 	}
-	if f.left > 0 {
-		f.left--
+	if now.left > 0 {
+		now.left--
 	}
-	return &f.fault
+	return &now.fault
 }
 
-// headerFault reads the fault a request asks for; nil for none.
+// headerFault returns the fault that a request's headers ask for, nil for none.
 func headerFault(h http.Header) (*fault, *apiError) {
-	f := fault{dieAfter: -1}
+	f := fault{abortAfter: -1}
 	asked := false
 	for _, name := range []string{"X-Fake-Status", "X-Fake-Delay", "X-Fake-Die", "X-Fake-Hang"} {
 		v := h.Get(name)
@@ -182,7 +191,7 @@ func headerFault(h http.Header) (*fault, *apiError) {
 		case "X-Fake-Delay":
 			f.delay, err = time.ParseDuration(v)
 		case "X-Fake-Die":
-			f.dieAfter, err = strconv.Atoi(v)
+			f.abortAfter, err = strconv.Atoi(v)
 		case "X-Fake-Hang":
 			f.hang = true
 		}

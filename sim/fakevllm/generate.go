@@ -9,7 +9,7 @@ import (
 	"github.com/bytedance/sonic"
 )
 
-// dialect is what differs between chat and plain completions on the wire.
+// dialect is the difference between chat and plain completions on the wire.
 type dialect struct {
 	chat          bool
 	prefix        string // of ids
@@ -31,7 +31,7 @@ type generation struct {
 	choices   int // for each prompt
 	prompt    int // tokens of all prompts
 	seeds     []uint64
-	usage     bool // a last chunk tells the usage
+	usage     bool // the last chunk contains the usage
 	usageEach bool // so does every other chunk
 }
 
@@ -65,14 +65,14 @@ func (s *Server) completions(x *exchange) {
 	s.generate(x, r, textDialect, lists)
 }
 
-// maxSequences bounds the choices of all prompts of one request.
+// maxSequences is the largest number of choices of all prompts of one request.
 const maxSequences = 4096
 
 // generate answers a request for completions of prompts.
 func (s *Server) generate(x *exchange, r *wireRequest, d *dialect, prompts [][]uint32) {
 	g, refused := s.newGeneration(r, d, prompts)
 	if refused == nil {
-		if err := s.submit(g.call); err != nil {
+		if err := s.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}
 	}
@@ -80,10 +80,10 @@ func (s *Server) generate(x *exchange, r *wireRequest, d *dialect, prompts [][]u
 		x.fail(refused)
 		return
 	}
-	// A client that breaks off ends its work, however the handler is left.
+	// If the client disconnects, cancel its work, also if the handler panics.
 	defer func() {
 		if !g.done.Load() {
-			s.cancel(g.call)
+			s.engine.cancel(g.call)
 		}
 	}()
 	if g.stream {
@@ -129,8 +129,8 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 	if len(tokens) == 0 {
 		return badRequest("The prompt is empty")
 	}
-	room := s.o.MaxModelLen - len(tokens)
-	if room < 1 {
+	capacity := s.o.MaxModelLen - len(tokens)
+	if capacity < 1 {
 		return badRequest("This model's maximum context length is %d tokens. However, your request has %d input tokens. Please reduce the length of the input messages.", s.o.MaxModelLen, len(tokens))
 	}
 	salt := lora
@@ -139,7 +139,7 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 	}
 	keys := extendKeys(nil, tokens, s.o.BlockSize, salt)
 	seed := digest(tokens)
-	output, finish, refused := r.outputLength(g.chat, seed, room, len(tokens))
+	output, finish, refused := r.outputLength(g.chat, seed, capacity, len(tokens))
 	if refused != nil {
 		return refused
 	}
@@ -150,12 +150,12 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 			q.salt = *r.CacheSalt
 		}
 		q.Input, q.Output = len(tokens), output
-		// The answer comes back in the next turn of a conversation.
+		// The next turn of a conversation contains the answer.
 		all := tokens[:len(tokens):len(tokens)]
 		answer := appendTokens(nil, string(s.answer(seed+uint64(i), output)))
 		all = append(all, answer[:output]...)
 		q.Blocks = extendKeys(slices.Clip(keys), all, s.o.BlockSize, salt)
-		if s.events != nil {
+		if s.engine.events != nil {
 			q.tokens = all
 		}
 		g.seqs = append(g.seqs, q)
@@ -164,16 +164,17 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 	return nil
 }
 
-// outputLength decides how many tokens an answer has and why it ends. The
-// model would end by itself after 128 to 383 tokens, depending on the prompt;
-// max_tokens cuts it short, and with ignore_eos only max_tokens ends it.
-func (r *wireRequest) outputLength(chat bool, seed uint64, room, prompt int) (n int, finish string, refused *apiError) {
-	bound := room
+// outputLength returns the number of tokens of an answer and why it ends. The
+// model stops by itself after 128 to 383 tokens, depending on the prompt.
+// max_tokens limits it, and with ignore_eos only max_tokens ends it. capacity is
+// the number of tokens that the context has left.
+func (r *wireRequest) outputLength(chat bool, seed uint64, capacity, prompt int) (n int, finish string, refused *apiError) {
+	bound := capacity
 	switch limit := r.maxOutput(); {
 	case limit != nil && *limit < 1:
 		return 0, "", badRequest("max_tokens must be at least 1, got %d.", *limit)
-	case limit != nil && *limit > room:
-		return 0, "", badRequest("'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d tokens and your request has %d input tokens.", *limit, room+prompt, prompt)
+	case limit != nil && *limit > capacity:
+		return 0, "", badRequest("'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d tokens and your request has %d input tokens.", *limit, capacity+prompt, prompt)
 	case limit != nil:
 		bound = *limit
 	case !chat:
@@ -186,8 +187,8 @@ func (r *wireRequest) outputLength(chat bool, seed uint64, room, prompt int) (n 
 	return bound, "length", nil
 }
 
-// intro is the first token of each answer: the replica's name, filled up so
-// that the tokens of an answer are those of its text.
+// intro is the first token of each answer: the replica's name, padded so that
+// the tokens of an answer are those of its text.
 func intro(name string) string {
 	t := name + ": "
 	for len(t)%4 != 0 {
@@ -196,7 +197,8 @@ func intro(name string) string {
 	return t
 }
 
-// words are the other tokens, each of four bytes that need no escape in JSON.
+// words are the other tokens, of four bytes each, without characters that JSON
+// escapes.
 const words = "the far its own now and two men ran off any day set out all new red old box car tie bar cab ore jet fly hub gas oil log ice air pit top end way run act ask eat see fit cut put let get met won "
 
 // appendToken appends the text of output token i.
@@ -210,7 +212,8 @@ func (s *Server) appendToken(dst []byte, seed uint64, i int) []byte {
 	return append(dst, words[at:at+4]...)
 }
 
-// answer is the text of n output tokens. It has at least n tokens itself.
+// answer returns the text of n output tokens. Tokenized, it has at least n
+// tokens.
 func (s *Server) answer(seed uint64, n int) []byte {
 	text := make([]byte, 0, len(s.intro)+4*n)
 	for i := range n {
@@ -230,8 +233,8 @@ type usageDetails struct {
 	CachedTokens int `json:"cached_tokens"`
 }
 
-// usageNow tells the tokens of a request so far. Several choices of one prompt
-// count it once. Only for sequences with a first token.
+// usageNow returns the tokens of a request so far. A prompt with several choices
+// counts once, and only if it has a first token.
 func (g *generation) usageNow() wireUsage {
 	u := wireUsage{PromptTokens: g.prompt}
 	for i, q := range g.seqs {
@@ -245,14 +248,14 @@ func (g *generation) usageNow() wireUsage {
 	return u
 }
 
-// await blocks until the engine has something new for g. It does not return
-// when the client or the server goes away.
-func (s *Server) await(x *exchange, g *generation) {
+// wait blocks until the engine has something new for g. It does not return if
+// the client disconnects or the server closes.
+func (s *Server) wait(x *exchange, g *generation) {
 	select {
 	case <-g.notify:
 	case <-x.r.Context().Done():
 		panic(http.ErrAbortHandler)
-	case <-s.closed:
+	case <-s.engine.closed:
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -278,7 +281,7 @@ type wireAnswer struct {
 // wholeAnswer waits for all tokens and answers at once.
 func (s *Server) wholeAnswer(x *exchange, g *generation) {
 	for !g.done.Load() {
-		s.await(x, g)
+		s.wait(x, g)
 	}
 	out := wireAnswer{ID: g.id, Object: g.object, Created: g.created, Model: g.model, Usage: g.usageNow()}
 	for i, q := range g.seqs {

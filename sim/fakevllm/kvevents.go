@@ -6,37 +6,37 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// KVEventsOptions choose among the forms that versions of vLLM have.
+// KVEventsOptions choose an encoding; versions of vLLM differ.
 type KVEventsOptions struct {
-	BlockSize  int  // tokens in a block
-	Maps       bool // events and batches as maps with a type, not as arrays
-	ByteHashes bool // hashes of 32 bytes, not integers
-	Rank       int  // of data parallelism
-	Keep       int  // batches kept for a replay; 0 = 10,000
+	BlockSize  int  // tokens per block
+	Maps       bool // encode events and batches as maps, not as arrays
+	ByteHashes bool // 32-byte hashes, not integers
+	Rank       int  // data-parallel rank
+	Keep       int  // batches kept for a replay; 0 means 10,000
 }
 
-// KVEvents puts what happens to the blocks of one KV cache into batches, as
-// vLLM publishes it: MessagePack, each batch with a number, the last ones kept.
-// It is not safe for concurrent use.
+// KVEvents encodes the events of one KV cache in batches as vLLM does: in
+// MessagePack, with numbered batches, the last of which are kept. It is not safe
+// for concurrent use.
 type KVEvents struct {
 	o      KVEventsOptions
-	events []byte // of the batch in the making
+	events []byte // of the current batch
 	n      uint32
 	run    blockRun
 	next   uint64   // the number of the next batch
 	kept   [][]byte // by number modulo its length
 }
 
-// blockRun is a row of blocks, each stored after the one before it.
+// blockRun is a sequence of stored blocks, each the child of the one before.
 type blockRun struct {
 	parent     uint64
-	first      bool // it has no parent
+	first      bool // there is no parent
 	keys       []uint64
 	tokens     []uint32
 	lora, salt string
 }
 
-// NewKVEvents returns a KVEvents whose first batch will have number 0.
+// NewKVEvents returns an empty KVEvents. Its first batch has number 0.
 func NewKVEvents(o KVEventsOptions) *KVEvents {
 	if o.Keep == 0 {
 		o.Keep = 10_000
@@ -44,8 +44,8 @@ func NewKVEvents(o KVEventsOptions) *KVEvents {
 	return &KVEvents{o: o, kept: make([][]byte, o.Keep)}
 }
 
-// Stored notes that a block is in the cache: the first of its prompt, or the
-// one after parent.
+// Stored adds a BlockStored event for the first block of a prompt, or for the
+// child of parent. Consecutive blocks share one event.
 func (e *KVEvents) Stored(key, parent uint64, first bool, tokens []uint32, lora, salt string) {
 	r := &e.run
 	if n := len(r.keys); n == 0 || first || r.keys[n-1] != parent || r.lora != lora || r.salt != salt {
@@ -56,7 +56,7 @@ func (e *KVEvents) Stored(key, parent uint64, first bool, tokens []uint32, lora,
 	r.tokens = append(r.tokens, tokens...)
 }
 
-// Removed notes that a block is there no more.
+// Removed adds a BlockRemoved event.
 func (e *KVEvents) Removed(key uint64) {
 	e.endRun()
 	e.begin("BlockRemoved", 3, "block_hashes")
@@ -67,14 +67,14 @@ func (e *KVEvents) Removed(key uint64) {
 	e.events = msgp.AppendNil(e.events)
 }
 
-// Cleared notes that the cache is empty.
+// Cleared adds an AllBlocksCleared event.
 func (e *KVEvents) Cleared() {
 	e.endRun()
 	e.begin("AllBlocksCleared", 0, "")
 }
 
-// begin writes the head of an event of so many fields, and the name of the
-// first.
+// begin writes the head of an event with that many fields, and the name of the
+// first one.
 func (e *KVEvents) begin(kind string, fields uint32, first string) {
 	e.n++
 	if e.o.Maps {
@@ -86,7 +86,7 @@ func (e *KVEvents) begin(kind string, fields uint32, first string) {
 	e.field(first)
 }
 
-// field writes the name of the next field, where fields have names.
+// field writes the name of the next field, if fields have names.
 func (e *KVEvents) field(name string) {
 	if e.o.Maps && name != "" {
 		e.events = msgp.AppendString(e.events, name)
@@ -104,7 +104,7 @@ func (e *KVEvents) hash(b []byte, key uint64) []byte {
 	return msgp.AppendBytes(b, long[:])
 }
 
-// endRun writes the event of the row of blocks, if there is one.
+// endRun writes the event of the current run of blocks, if there is one.
 func (e *KVEvents) endRun() {
 	r := &e.run
 	if len(r.keys) == 0 {
@@ -147,8 +147,8 @@ func (e *KVEvents) endRun() {
 	r.keys, r.tokens = r.keys[:0], r.tokens[:0]
 }
 
-// extraKeys writes for each block what tells it apart besides its tokens: the
-// adapter, and of the first block of a prompt the salt.
+// extraKeys writes what each block's hash depends on besides its tokens: the
+// adapter and, for the first block of a prompt, the salt.
 func (e *KVEvents) extraKeys() {
 	r := &e.run
 	if r.lora == "" && r.salt == "" {
@@ -181,8 +181,8 @@ func (e *KVEvents) extraKeys() {
 	e.events = b
 }
 
-// Batch ends the batch in the making and returns it with its number; false
-// when nothing happened. The payload stays valid.
+// Batch ends the current batch and returns it with its number; false if it has no
+// events. The caller must not change the payload.
 func (e *KVEvents) Batch(seconds float64) (number uint64, payload []byte, ok bool) {
 	e.endRun()
 	if e.n == 0 {
@@ -207,7 +207,7 @@ func (e *KVEvents) Batch(seconds float64) (number uint64, payload []byte, ok boo
 	return number, b, true
 }
 
-// Replay calls f with each batch kept from number from on, in order.
+// Replay calls f with each kept batch whose number is at least from, in order.
 func (e *KVEvents) Replay(from uint64, f func(number uint64, payload []byte)) {
 	if kept := uint64(len(e.kept)); e.next > kept {
 		from = max(from, e.next-kept)

@@ -11,7 +11,7 @@ import (
 	"pointsman/sim"
 )
 
-// histogram counts observations in buckets, as Prometheus does.
+// histogram is a Prometheus histogram.
 type histogram struct {
 	bounds []float64 // upper bounds in seconds
 	counts []uint64  // one more, for +Inf
@@ -28,7 +28,7 @@ func newHistogram(bounds ...float64) histogram {
 	return histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// metrics are what the engine does not count itself.
+// metrics are the metrics that sim.Engine does not count itself.
 type metrics struct {
 	firstToken, interToken, requestTime histogram
 	reasons                             map[string]uint64
@@ -43,7 +43,7 @@ func (m *metrics) init() {
 
 func (m *metrics) finished(reason string) { m.reasons[reason]++ }
 
-// page is a page of metrics in Prometheus' text format.
+// page is a metrics page in the Prometheus text format.
 type page struct {
 	b      []byte
 	labels string
@@ -53,7 +53,7 @@ func (p *page) head(name, kind, help string) {
 	p.b = append(p.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 }
 
-// line writes one sample; extra are further labels, ready to print.
+// line writes one sample. extra are further labels, each with a leading comma.
 func (p *page) line(name, extra string, v float64) {
 	p.b = append(p.b, name...)
 	p.b = append(append(append(p.b, '{'), p.labels...), extra...)
@@ -82,23 +82,24 @@ func (p *page) histogram(name, help string, h *histogram) {
 	p.line(name+"_count", "", float64(total))
 }
 
-// label is a further label of a sample.
+// label formats a further label of a sample.
 func label(name, value string) string {
 	return "," + name + `="` + labelEscapes.Replace(value) + `"`
 }
 
 var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// serveMetrics serves GET /metrics with vLLM's names.
+// serveMetrics serves GET /metrics with vLLM's metric names.
 func (s *Server) serveMetrics(x *exchange) {
-	s.mu.Lock()
 	body := s.metricsPage()
-	s.mu.Unlock()
 	x.raw(http.StatusOK, "text/plain; version=1.0.0; charset=utf-8", body)
 }
 
 func (s *Server) metricsPage() []byte {
-	st := s.engine.Stats()
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := e.model.Stats()
 	p := &page{labels: `engine="0"` + label("model_name", s.o.Models[0])}
 	p.single("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(st.Running))
 	p.single("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", float64(st.Waiting))
@@ -110,18 +111,18 @@ func (s *Server) metricsPage() []byte {
 	p.single("vllm:generation_tokens_total", "counter", "Number of generation tokens processed.", float64(st.GenerationTokens))
 	p.head("vllm:request_success_total", "counter", "Count of successfully processed requests.")
 	for _, reason := range []string{"stop", "length", "abort"} {
-		p.line("vllm:request_success_total", label("finished_reason", reason), float64(s.metrics.reasons[reason]))
+		p.line("vllm:request_success_total", label("finished_reason", reason), float64(e.metrics.reasons[reason]))
 	}
-	p.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", &s.metrics.firstToken)
-	p.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", &s.metrics.interToken)
-	p.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &s.metrics.requestTime)
+	p.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", &e.metrics.firstToken)
+	p.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", &e.metrics.interToken)
+	p.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &e.metrics.requestTime)
 
 	p.labels = `engine="0"`
 	p.head("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
 	p.line("vllm:cache_config_info", label("block_size", itoa(st.BlockSize))+label("cache_dtype", "auto")+
 		label("enable_prefix_caching", "True")+label("num_gpu_blocks", itoa(st.TotalBlocks)), 1)
 	if len(s.o.LoRA) > 0 {
-		running, waiting := s.adapters()
+		running, waiting := e.adapters()
 		p.labels = `max_lora="` + itoa(s.o.MaxLoRA) + `"`
 		p.head("vllm:lora_requests_info", "gauge", "Running stats on lora requests.")
 		p.line("vllm:lora_requests_info", label("running_lora_adapters", running)+label("waiting_lora_adapters", waiting),
@@ -130,10 +131,10 @@ func (s *Server) metricsPage() []byte {
 	return p.b
 }
 
-// adapters lists the LoRA names of the running and the waiting jobs.
-func (s *Server) adapters() (running, waiting string) {
+// adapters returns the LoRA names of the running and of the waiting jobs.
+func (e *engine) adapters() (running, waiting string) {
 	var sets [2][]string
-	s.engine.Jobs(func(j *sim.Job, isRunning bool) {
+	e.model.Jobs(func(j *sim.Job, isRunning bool) {
 		name := j.Owner.(*sequence).lora
 		i := 0
 		if !isRunning {

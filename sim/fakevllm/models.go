@@ -22,10 +22,10 @@ type wireModel struct {
 func (s *Server) models(x *exchange) {
 	list := make([]wireModel, 0, len(s.o.Models)+len(s.o.LoRA))
 	for _, m := range s.o.Models {
-		list = append(list, wireModel{ID: m, Object: "model", Created: s.started.Unix(), OwnedBy: "vllm", Root: s.o.Models[0], MaxModelLen: &s.o.MaxModelLen})
+		list = append(list, wireModel{ID: m, Object: "model", Created: s.engine.started.Unix(), OwnedBy: "vllm", Root: s.o.Models[0], MaxModelLen: &s.o.MaxModelLen})
 	}
 	for _, m := range s.o.LoRA {
-		list = append(list, wireModel{ID: m, Object: "model", Created: s.started.Unix(), OwnedBy: "vllm", Root: m, Parent: &s.o.Models[0]})
+		list = append(list, wireModel{ID: m, Object: "model", Created: s.engine.started.Unix(), OwnedBy: "vllm", Root: m, Parent: &s.o.Models[0]})
 	}
 	x.json(http.StatusOK, struct {
 		Object string      `json:"object"`
@@ -33,13 +33,13 @@ func (s *Server) models(x *exchange) {
 	}{"list", list})
 }
 
-// modelOf finds the model a request names, and the adapter if it is one. A
-// request that names none means the first model.
+// modelOf returns the model that a request names, and the adapter if it is one.
+// A request without a model gets the first one.
 func (s *Server) modelOf(r *wireRequest) (model, lora string, refused *apiError) {
 	if r.Model == nil || *r.Model == "" {
 		return s.o.Models[0], "", nil
 	}
-	// The name outlives the body that it is part of.
+	// The name is kept longer than the body that it is part of.
 	name := strings.Clone(*r.Model)
 	switch {
 	case slices.Contains(s.o.Models, name):
@@ -59,8 +59,8 @@ func (s *Server) version(x *exchange) {
 	x.json(http.StatusOK, map[string]string{"version": "0.11.0"})
 }
 
-// tokenize serves POST /tokenize for a prompt or for messages, with the very
-// tokens that generation would see.
+// tokenize serves POST /tokenize for a prompt or for messages, with the same
+// tokens as generation.
 func (s *Server) tokenize(x *exchange) {
 	r, refused := decodeRequest(x.body)
 	if refused == nil {

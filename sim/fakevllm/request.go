@@ -11,8 +11,8 @@ import (
 	"github.com/bytedance/sonic/decoder"
 )
 
-// wireRequest is the union of the request bodies the server understands.
-// Unknown fields are left alone, as vLLM does.
+// wireRequest is the union of the request bodies that the server understands.
+// Unknown fields are ignored, as by vLLM.
 type wireRequest struct {
 	Model               *string         `json:"model"`
 	Messages            *[]wireMessage  `json:"messages"`
@@ -46,7 +46,7 @@ type wirePart struct {
 	Text *string `json:"text"`
 }
 
-// apiError is a refusal in OpenAI's form.
+// apiError is an error in OpenAI's form.
 type apiError struct {
 	status  int
 	kind    string
@@ -58,12 +58,13 @@ func badRequest(format string, args ...any) *apiError {
 	return &apiError{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...)}
 }
 
-// missing is the refusal of a body without a required field.
+// missing is the error for a body without a required field.
 func missing(field string) *apiError {
 	return &apiError{status: http.StatusBadRequest, kind: "Bad Request", param: field, message: fmt.Sprintf("body.%s: Field required", field)}
 }
 
-// maxDepth bounds the nesting of a body; Python's parser gives up near 1,000.
+// maxDepth is the deepest accepted nesting of a body; Python's parser fails near
+// 1,000.
 const maxDepth = 1000
 
 // decodeRequest reads a JSON body.
@@ -75,7 +76,7 @@ func decodeRequest(body []byte) (*wireRequest, *apiError) {
 	return r, nil
 }
 
-// decode unmarshals data that came from outside.
+// decode unmarshals untrusted data.
 func decode(data []byte, to any) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("invalid UTF-8")
@@ -94,11 +95,11 @@ func decode(data []byte, to any) error {
 	return err
 }
 
-// codec is as strict as Python's: keys in their case, no control characters
-// in strings.
+// codec is as strict as Python's: case-sensitive keys, no control characters in
+// strings.
 var codec = sonic.Config{CaseSensitive: true, ValidateString: true}.Froze()
 
-// depth is the deepest nesting in data, which need not be valid.
+// depth returns the deepest nesting in data, which need not be valid.
 func depth(data []byte) int {
 	deepest, now, quoted := 0, 0, false
 	for i := 0; i < len(data); i++ {
@@ -153,8 +154,8 @@ func (r *wireRequest) chatTokens() ([]uint32, *apiError) {
 	return t, nil
 }
 
-// appendContent appends the tokens of a message's content: a string, parts, or
-// nothing.
+// appendContent appends the tokens of a message's content, which may be a string,
+// parts, or empty.
 func appendContent(t []uint32, content json.RawMessage) ([]uint32, error) {
 	if len(content) == 0 || isNull(content) {
 		return t, nil
@@ -216,7 +217,7 @@ func prompts(field string, raw json.RawMessage) ([][]uint32, *apiError) {
 	return nil, badRequest("body.%s: want a string, strings, token ids or lists of token ids", field)
 }
 
-// maxOutput is the bound on output tokens that the request asks for, if any.
+// maxOutput returns the request's limit of output tokens, nil for none.
 func (r *wireRequest) maxOutput() *int {
 	if r.MaxCompletionTokens != nil {
 		return r.MaxCompletionTokens

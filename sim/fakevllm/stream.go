@@ -7,8 +7,8 @@ import (
 	"github.com/bytedance/sonic"
 )
 
-// streamAnswer sends each token as an event of its own, as soon as there is
-// one. The headers go first, before the first token, as vLLM's do.
+// streamAnswer sends each token as an event of its own, as soon as it exists. It
+// sends the headers before the first token, as vLLM does.
 func (s *Server) streamAnswer(x *exchange, g *generation) {
 	h := x.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -26,7 +26,7 @@ func (s *Server) streamAnswer(x *exchange, g *generation) {
 	st.intro = quote(s.intro)
 	st.intro = st.intro[1 : len(st.intro)-1]
 	for more := true; more; {
-		s.await(x, g)
+		s.wait(x, g)
 		more = !g.done.Load()
 		st.tokens()
 		st.send()
@@ -49,13 +49,13 @@ type stream struct {
 	*Server
 	x     *exchange
 	g     *generation
-	head  []byte // what all chunks begin with
+	head  []byte // the beginning of all chunks
 	intro []byte // the first token, escaped
-	sent  []int  // tokens sent of each sequence
+	sent  []int  // tokens sent, by sequence
 	buf   []byte
 }
 
-// tokens appends a chunk for each token that has come.
+// tokens appends a chunk for each new token.
 func (st *stream) tokens() {
 	for i, q := range st.g.seqs {
 		n := int(q.produced.Load())
@@ -71,8 +71,8 @@ func (st *stream) tokens() {
 			}
 			text := st.intro
 			if st.sent[i] > 0 {
-				var room [8]byte
-				text = st.appendToken(room[:0], st.g.seeds[i], st.sent[i])
+				var space [8]byte
+				text = st.appendToken(space[:0], st.g.seeds[i], st.sent[i])
 			}
 			st.begin()
 			if st.g.chat {
@@ -90,7 +90,7 @@ func (st *stream) tokens() {
 // begin starts a chunk.
 func (st *stream) begin() { st.buf = append(st.buf, st.head...) }
 
-// open writes the beginning of a choice up to its text.
+// open writes the beginning of a choice, including its text.
 func (st *stream) open(index int, before string, text []byte) {
 	st.buf = append(st.buf, `{"index":`...)
 	st.buf = strconv.AppendInt(st.buf, int64(index), 10)
@@ -121,17 +121,17 @@ func (st *stream) close(finish string) {
 	st.end()
 }
 
-// end ends a chunk, and the connection if that was asked for after so many.
+// end ends a chunk, and the connection if the fault says so.
 func (st *stream) end() {
 	st.buf = append(st.buf, "}\n\n"...)
 	st.x.chunks++
-	if st.x.chunks == st.x.fault.dieAfter {
+	if st.x.chunks == st.x.fault.abortAfter {
 		st.send()
-		st.x.die()
+		st.x.abort()
 	}
 }
 
-// send hands what there is to the client.
+// send sends the buffer to the client.
 func (st *stream) send() {
 	if _, err := st.x.w.Write(st.buf); err != nil {
 		panic(http.ErrAbortHandler)
@@ -140,7 +140,7 @@ func (st *stream) send() {
 	st.x.flush()
 }
 
-// quote is a string in JSON.
+// quote returns a string in JSON.
 func quote(s string) []byte {
 	b, err := sonic.Marshal(s)
 	if err != nil {

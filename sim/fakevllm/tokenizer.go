@@ -6,23 +6,23 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// The toy tokenizer cuts text into pieces of four ASCII bytes, or of three
-// bytes where there is other text, and a token id is the piece itself. So ids
-// are equal exactly when texts are, and the tokens of a text are those of any
-// longer text that begins with it, up to the last one.
+// The tokenizer splits text into pieces of four ASCII bytes, or of three other
+// bytes, and encodes the piece itself in the token id. So ids are equal exactly
+// if the texts are, and a text and a longer text that begins with it have the
+// same tokens, except for the last one.
 //
-// Ids fit in 29 bits: 0..firstPiece-1 are special, then come the pieces of one
-// to three bytes, then those of four ASCII bytes.
+// Ids have 29 bits: 0..firstPiece-1 are special, then come the pieces of one to
+// three bytes, then those of four ASCII bytes.
 const (
 	tokenStart uint32 = 1 // a message begins; its role and content follow
 	tokenEnd   uint32 = 2 // a message ends
-	tokenMedia uint32 = 3 // an image, sound or the like; its digest follows
+	tokenMedia uint32 = 3 // an image or other media; its digest follows
 
 	firstPiece uint32 = 1 << 24
 	asciiPiece uint32 = 1 << 28
 	tokenLimit uint32 = 1 << 29
 
-	// mediaTokens is the size of anything in a prompt that is not text.
+	// mediaTokens is the number of tokens of an image or other media.
 	mediaTokens = 256
 )
 
@@ -50,7 +50,7 @@ func appendTokens(dst []uint32, text string) []uint32 {
 	return dst
 }
 
-// appendMedia appends the tokens that stand for something that is not text.
+// appendMedia appends the tokens of an image or other media.
 func appendMedia(dst []uint32, source []byte) []uint32 {
 	digest := xxhash.Sum64(source)
 	dst = append(dst, tokenMedia)
@@ -60,8 +60,8 @@ func appendMedia(dst []uint32, source []byte) []uint32 {
 	return dst
 }
 
-// appendText appends the text of a token to dst; ids that no text has yield
-// nothing.
+// appendText appends the text of a token to dst; ids that no text has are
+// ignored.
 func appendText(dst []byte, id uint32) []byte {
 	switch {
 	case id >= tokenLimit:
@@ -77,9 +77,9 @@ func appendText(dst []byte, id uint32) []byte {
 	return append(dst, specialText[id]...)
 }
 
-// extendKeys appends to keys, those of the leading blocks of tokens, the
-// chained keys of the other full blocks. salt keeps apart what must not share
-// a cache: adapters and tenants.
+// extendKeys appends the chained keys of the full blocks of tokens to keys, which
+// has those of the first ones. salt separates what must not share a cache, such
+// as adapters and tenants.
 func extendKeys(keys []uint64, tokens []uint32, blockSize int, salt string) []uint64 {
 	buf := make([]byte, 8+4*blockSize)
 	parent := xxhash.Sum64String(salt)
@@ -97,7 +97,7 @@ func extendKeys(keys []uint64, tokens []uint32, blockSize int, salt string) []ui
 	return keys
 }
 
-// digest is a hash of all tokens.
+// digest returns a hash of all tokens.
 func digest(tokens []uint32) uint64 {
 	h := xxhash.New()
 	var buf [1024]byte

@@ -11,53 +11,44 @@ import (
 	"pointsman/sim"
 )
 
-// publisher sends the events of a server's KV cache over ZeroMQ, and answers
-// those who ask for past ones.
+// publisher publishes the events of an engine's KV cache over ZeroMQ, and
+// replays past ones.
 type publisher struct {
 	o   Options
-	log *KVEvents // guarded by the server's lock
+	mu  *sync.Mutex // the engine's; guards log
+	log *KVEvents
 
 	pub     zmtp.Publisher
 	servers []*zmtp.Server // none until open
+	addrs   []net.Addr     // of the servers
 	done    sync.WaitGroup
 }
 
 // peerTimeout bounds the greeting of a peer and each write to it.
 const peerTimeout = 10 * time.Second
 
-func newPublisher(o Options) *publisher {
+func newPublisher(o Options, mu *sync.Mutex) *publisher {
 	form := o.EventForm
 	form.BlockSize = o.BlockSize
-	return &publisher{o: o, log: NewKVEvents(form)}
+	return &publisher{o: o, mu: mu, log: NewKVEvents(form)}
 }
 
-// blockStored tells the log of block i of a job.
-func (s *Server) blockStored(j *sim.Job, i int) {
+// blockStored logs block i of a job. The caller holds mu.
+func (p *publisher) blockStored(j *sim.Job, i int) {
 	q := j.Owner.(*sequence)
 	parent := uint64(0)
 	if i > 0 {
 		parent = j.Blocks[i-1]
 	}
-	n := s.o.BlockSize
-	s.events.log.Stored(j.Blocks[i], parent, i == 0, q.tokens[i*n:(i+1)*n], q.lora, q.salt)
+	n := p.o.BlockSize
+	p.log.Stored(j.Blocks[i], parent, i == 0, q.tokens[i*n:(i+1)*n], q.lora, q.salt)
 }
 
-// Batches are the events of the KV cache that are kept, each as it was or would
-// have been published; none without Options.Events.
-func (s *Server) Batches() (list [][]byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.events != nil {
-		s.events.log.Replay(0, func(_ uint64, payload []byte) { list = append(list, payload) })
-	}
-	return list
-}
-
-// topic is what events are published under.
+// topic is the topic of all events.
 var topic = []byte("kv-events")
 
-// flush publishes what happened in a step. What nobody takes in time is lost, as
-// with any publisher. The caller holds the server's lock.
+// flush publishes the events of a step. A subscriber that does not keep up loses
+// some, as with any publisher. The caller holds mu.
 func (p *publisher) flush() {
 	n, payload, ok := p.log.Batch(float64(time.Now().UnixMicro()) / 1e6)
 	if !ok {
@@ -69,15 +60,15 @@ func (p *publisher) flush() {
 	p.pub.Send(topic, number(n), payload)
 }
 
-// open begins to publish. mu guards the log.
-func (p *publisher) open(mu *sync.Mutex) error {
+// open opens the sockets.
+func (p *publisher) open() error {
 	if err := p.listen(p.o.Events, "PUB", p.pub.Handle); err != nil {
 		return err
 	}
 	if p.o.Replay == "" {
 		return nil
 	}
-	if err := p.listen(p.o.Replay, "ROUTER", func(c *zmtp.Conn) { p.replay(c, mu) }); err != nil {
+	if err := p.listen(p.o.Replay, "ROUTER", p.replay); err != nil {
 		p.close()
 		return err
 	}
@@ -92,15 +83,15 @@ func (p *publisher) listen(endpoint, kind string, handle func(*zmtp.Conn)) error
 		return err
 	}
 	s := &zmtp.Server{Kind: kind, Timeout: peerTimeout, Handle: handle}
-	p.servers = append(p.servers, s)
+	p.servers, p.addrs = append(p.servers, s), append(p.addrs, l.Addr())
 	p.done.Go(func() { _ = s.Serve(l) })
 	return nil
 }
 
 // replay answers one peer until its connection ends.
-func (p *publisher) replay(c *zmtp.Conn, mu *sync.Mutex) {
+func (p *publisher) replay(c *zmtp.Conn) {
 	for {
-		f, err := c.Receive() // nothing, number
+		f, err := c.Receive() // an empty frame and a number
 		if err != nil {
 			return
 		}
@@ -114,7 +105,7 @@ func (p *publisher) replay(c *zmtp.Conn, mu *sync.Mutex) {
 		}
 		answer := func(n uint64, payload []byte) {
 			frames := [][]byte{nil}
-			if p.o.EventForm.Maps { // as versions do that have maps
+			if p.o.EventForm.Maps { // as those versions do that encode maps
 				frames = append(frames, topic)
 			}
 			_ = c.Send(append(frames, number(n), payload)...)
@@ -124,9 +115,9 @@ func (p *publisher) replay(c *zmtp.Conn, mu *sync.Mutex) {
 			payload []byte
 		}
 		var list []batch
-		mu.Lock()
+		p.mu.Lock()
 		p.log.Replay(from, func(n uint64, payload []byte) { list = append(list, batch{n, payload}) })
-		mu.Unlock()
+		p.mu.Unlock()
 		for _, b := range list {
 			answer(b.number, b.payload)
 		}

@@ -1,0 +1,76 @@
+package fakevllm
+
+import "pointsman/sim"
+
+// Options configure a Server. Zero values mean the defaults.
+type Options struct {
+	// Name appears in X-Engine and at the beginning of every answer.
+	Name string
+	// Models are the names of the model; the first is the canonical one. The
+	// default is "fake".
+	Models []string
+	// LoRA are the names of the adapters served.
+	LoRA []string
+	// MaxLoRA is the number of adapters that can be loaded, by default all.
+	MaxLoRA int
+	// Profile is the engine's speed, by default Profile8B.
+	Profile sim.Profile
+	// BlockSize is the number of tokens per block of KV cache, by default 16.
+	BlockSize int
+	// CacheTokens is the size of the KV cache in tokens, by default 500,000.
+	CacheTokens int
+	// MaxModelLen is the largest number of prompt and output tokens of a
+	// request, by default 131,072 or the whole cache.
+	MaxModelLen int
+	// Events is the ZeroMQ endpoint that publishes KV-cache events, such as
+	// "tcp://127.0.0.1:5557", and Replay the one that replays past events.
+	// Empty means none.
+	Events, Replay string
+	// EventForm chooses the encoding of the events; its BlockSize is ignored.
+	EventForm KVEventsOptions
+	// LoseBatch, if set, decides whether the event batch with that number is
+	// lost, and LoseReplay whether a replay fails.
+	LoseBatch  func(number uint64) bool
+	LoseReplay func() bool
+	// Speed is the engine's speed as a multiple of its profile's: 1 is real
+	// time; 0 does not wait at all.
+	Speed float64
+}
+
+// Validate returns the error with which New would panic.
+func (o Options) Validate() error {
+	_, err := sim.NewEngine(o.withDefaults().engineOptions())
+	return err
+}
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "fake"
+	}
+	if len(o.Models) == 0 {
+		o.Models = []string{"fake"}
+	}
+	if o.MaxLoRA == 0 {
+		o.MaxLoRA = max(1, len(o.LoRA))
+	}
+	if o.Profile == (sim.Profile{}) {
+		o.Profile = sim.Profile8B
+	}
+	if o.BlockSize == 0 {
+		o.BlockSize = 16
+	}
+	if o.CacheTokens == 0 {
+		o.CacheTokens = 500_000
+	}
+	if o.MaxModelLen == 0 {
+		o.MaxModelLen = 131_072
+	}
+	if o.BlockSize > 0 {
+		o.MaxModelLen = min(o.MaxModelLen, o.CacheTokens/o.BlockSize*o.BlockSize)
+	}
+	return o
+}
+
+func (o Options) engineOptions() sim.EngineOptions {
+	return sim.EngineOptions{Profile: o.Profile, BlockSize: o.BlockSize, CacheTokens: o.CacheTokens, EachToken: true}
+}
