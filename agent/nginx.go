@@ -26,7 +26,7 @@ func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
 		agent:   nginx.NewAgent(a.intake, s, nginxOptions(a.conf), set, a.Log),
 		feed:    nginx.NewFeed(a.decider, s, address, set, a.Log),
 	}
-	n.feed.Other = a.feed.Witnessed // HAProxy's datagrams come to the same port
+	n.feed.Other = a.feed.HandleDatagram // HAProxy's datagrams come to the same port
 	return n
 }
 
@@ -37,7 +37,7 @@ func nginxOptions(c *resolve.Config) nginx.Options {
 			showAdmission[p.Name] = true
 		}
 	}
-	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), Tell: showAdmission}
+	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), ResponseHeaders: showAdmission}
 }
 
 // stop answers the requests under way, then ends the feed.

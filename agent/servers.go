@@ -64,7 +64,7 @@ func (a *Agent) serveDatagrams(s *sockets) error {
 	if err != nil {
 		return fmt.Errorf("listen.feed, for datagrams: %w", err)
 	}
-	read := a.feed.Witness
+	read := a.feed.ServeDatagrams
 	if a.nginx != nil {
 		read = a.nginx.feed.Serve // passes on what is HAProxy's
 	}

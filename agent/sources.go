@@ -107,7 +107,7 @@ func (a *Agent) discovered(ctx context.Context, f found) {
 	a.sources.keep(f)
 	if a.runtime != nil {
 		// HAProxy first: the decider releases what is held for a replica at once.
-		a.runtime.Tell(ctx, f.pool)
+		a.runtime.Reconcile(ctx, f.pool)
 	}
 	a.applyReplicas()
 	a.Log.Info("replicas found", "pool", f.pool, "replicas", len(f.replicas))

@@ -18,7 +18,7 @@ import (
 type Agent struct {
 	intake  *intake.Intake
 	latency *metrics.PrometheusHistogram
-	scratch sync.Pool
+	calls   sync.Pool
 }
 
 // DecisionBuckets are the bounds, in seconds, of the histogram of the time
@@ -31,12 +31,12 @@ func NewAgent(in *intake.Intake, set *metrics.Set) *Agent {
 		intake:  in,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
 	}
-	a.scratch.New = func() any { return &scratch{agent: a} }
+	a.calls.New = func() any { return &call{agent: a} }
 	return a
 }
 
-// scratch is what one decision needs, kept between requests.
-type scratch struct {
+// call holds what one decision needs. It is reused between requests.
+type call struct {
 	agent   *Agent
 	request intake.Request
 	later   spoa.Later
@@ -44,36 +44,37 @@ type scratch struct {
 }
 
 // Bound implements decider.Waiter.
-func (s *scratch) Bound() { s.part() }
+func (s *call) Bound() { s.partDone() }
 
-// part is called when the decision is made and when the answer can wait for it.
-func (s *scratch) part() {
+// partDone is called twice: when the decision is made and when the answer can wait
+// for it. The second call sends the answer.
+func (s *call) partDone() {
 	if s.ready.Add(1) == 2 {
 		go s.send() // the pool is locked, or the Handler still runs
 	}
 }
 
-// send answers a request that was held.
-func (s *scratch) send() {
+// send answers a held request.
+func (s *call) send() {
 	s.later.Send(func(w *spoa.Reply) { answer(w, &s.request) })
 	s.later = spoa.Later{}
 	s.ready.Store(0)
-	s.agent.scratch.Put(s)
+	s.agent.calls.Put(s)
 }
 
 // Handle is the spoa.Handler of the message that asks for a decision.
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
-	s := a.scratch.Get().(*scratch)
+	s := a.calls.Get().(*call)
 	if a.intake.Handle(&s.request, input(m), s) {
 		// Held: the time until the answer is no cost of ours.
 		a.latency.Update(time.Since(start).Seconds())
 		s.later = m.Later()
-		s.part()
+		s.partDone()
 		return
 	}
 	answer(w, &s.request)
-	a.scratch.Put(s)
+	a.calls.Put(s)
 	a.latency.Update(time.Since(start).Seconds())
 }
 

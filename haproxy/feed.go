@@ -16,11 +16,10 @@ import (
 	"pointsman/listen"
 )
 
-// Feed reads the log lines that HAProxy's ring sends over TCP, each preceded
-// by its length (RFC 6587, octet counting), and tells the decider what they
-// say. It never writes, and what it cannot read costs that connection alone:
-// the ring keeps its lines and connects again. What the ring cannot tell, the
-// Witness does.
+// Feed reads the log lines that HAProxy's ring sends over TCP, each preceded by its
+// length (RFC 6587, octet counting), and reports outcomes to the decider. It never
+// writes. Input that it cannot read ends that connection only: the ring keeps its
+// lines and connects again. ServeDatagrams receives what the ring cannot send.
 type Feed struct {
 	decider *decider.Decider
 	log     *slog.Logger
@@ -28,34 +27,34 @@ type Feed struct {
 	Lines     *metrics.Counter // ours, understood
 	Ignored   *metrics.Counter // of other traffic
 	Malformed *metrics.Counter // connections closed for broken framing
-	Recovered *metrics.Counter // ends that only a datagram told
+	Recovered *metrics.Counter // ends that only a datagram reported
 	set       *metrics.Set
 	ttft      sync.Map // pool name → *metrics.PrometheusHistogram
 
 	accepted *listen.Group
 
-	mu        sync.Mutex
-	conns     map[net.Conn]struct{}
-	ls        map[net.Listener]struct{}
-	packets   []net.PacketConn
-	witnessed []witnessed // by time
-	closed    bool
-	wg        sync.WaitGroup
+	mu          sync.Mutex
+	conns       map[net.Conn]struct{}
+	ls          map[net.Listener]struct{}
+	packets     []net.PacketConn
+	pendingEnds []pendingEnd // by time
+	closed      bool
+	wg          sync.WaitGroup
 }
 
 // TTFTBuckets are the bounds, in seconds, of the histogram of times to first
 // byte.
 var TTFTBuckets = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120}
 
-// maxLine bounds a line of the feed; HAProxy cuts them at the ring's maxlen,
-// which the templates set to a fraction of this.
+// maxLine bounds a line of the feed, in bytes. HAProxy cuts lines at the ring's
+// maxlen, which the templates set to a fraction of this.
 const maxLine = 64 << 10
 
 // maxFeedConns bounds the connections of rings: one for each HAProxy process,
 // and two while it is reloaded. Each takes a buffer of maxLine.
 const maxFeedConns = 256
 
-// NewFeed returns a Feed that tells d and reports to set.
+// NewFeed returns a Feed that reports outcomes to d and metrics to set.
 func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 	f := &Feed{
 		decider: d, log: log, set: set,
@@ -123,8 +122,8 @@ func (f *Feed) Close() {
 
 func (f *Feed) serve(c net.Conn) {
 	if tcp, ok := c.(*listen.Conn).Conn.(*net.TCPConn); ok {
-		// However this process ends, HAProxy gets a reset. HAProxy 3.0 does not
-		// act upon an orderly close: its ring would never connect again.
+		// HAProxy gets a reset however this process ends. HAProxy 3.0 ignores an
+		// orderly close: its ring would never connect again.
 		if err := tcp.SetLinger(0); err != nil {
 			f.log.Debug("feed connection", "error", err)
 		}
@@ -181,7 +180,7 @@ func readLength(in *bufio.Reader) (n int, err error) {
 	}
 }
 
-// line tells the decider one line of the feed.
+// line handles one line of the feed.
 func (f *Feed) line(text []byte) {
 	l, ok := parse(text)
 	if !ok {

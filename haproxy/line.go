@@ -9,13 +9,13 @@ import (
 	"pointsman/templates"
 )
 
-// line is one line of the feed, taken apart. Its slices point into the line.
+// line is one parsed line of the feed. Its slices point into the line.
 type line struct {
 	event        event
 	rid          []byte
-	pool         []byte  // HAProxy's backend, or its frontend when none was reached
+	pool         []byte  // HAProxy's backend, or its frontend if no backend was reached
 	server       []byte  // nil when there was none
-	status       int     // -1: none was sent; 0: not told
+	status       int     // -1: none was sent; 0: not reported
 	state        [2]byte // termination state: who ended it, and in which phase
 	redispatched bool
 	t0, tFirst   int64 // microseconds of HAProxy's clock; 0 = not known
@@ -34,10 +34,9 @@ var (
 	noSrv  = []byte("<NOSRV>")
 )
 
-// parse takes a feed line apart. The fields may follow anything, such as the
-// user's own log format: the last marker tells where they begin, since what
-// stands before may hold a client's bytes. It reports false for a line that is
-// none of ours.
+// parse parses a feed line. Our fields may follow any text, such as the user's own
+// log format. They begin at the last marker, because the text before them may
+// contain a client's bytes. It reports false for a line that is not ours.
 func parse(text []byte) (l line, ok bool) {
 	at := bytes.LastIndex(text, marker)
 	if at < 0 {
@@ -86,7 +85,7 @@ func parse(text []byte) (l line, ok bool) {
 
 var space, equals = []byte{' '}, []byte{'='}
 
-// number is the value of a field that should be one; anything else is 0.
+// number parses a field that should be a number. Anything else is 0.
 func number(s []byte) int64 {
 	if len(s) > 19 {
 		return 0
@@ -98,7 +97,7 @@ func number(s []byte) int64 {
 	return n
 }
 
-// ttft is the time from the request to its first byte, 0 when not known.
+// ttft is the time from the request to its first byte, 0 if unknown.
 func (l *line) ttft() time.Duration {
 	if l.t0 <= 0 || l.tFirst <= l.t0 {
 		return 0
@@ -106,8 +105,8 @@ func (l *line) ttft() time.Duration {
 	return time.Duration(l.tFirst-l.t0) * time.Microsecond
 }
 
-// outcome reads a closing line. The states are those of section 8.5 of
-// HAProxy's configuration manual.
+// outcome returns the outcome that a closing line reports. Section 8.5 of HAProxy's
+// configuration manual lists the termination states.
 func (l *line) outcome() decider.Outcome {
 	o := decider.Outcome{
 		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(),
@@ -126,14 +125,14 @@ func (l *line) outcome() decider.Outcome {
 		case 'C':
 			o.End = decider.Refused
 		case 'Q':
-			o.Server = nil // it waited in the proxy's queue: no replica is to blame
+			o.Server = nil // it waited in the proxy's queue: no replica failed
 		}
 	case '-', 0:
 		switch {
 		case l.server == nil:
 			o.End = decider.Denied
 		case l.status < 0:
-			o.End = decider.ClientGone // not answered, and no fault of anybody's
+			o.End = decider.ClientGone // not answered, but nothing failed
 		case l.status >= 500:
 			o.End = decider.Failed
 		default:
@@ -141,7 +140,7 @@ func (l *line) outcome() decider.Outcome {
 		}
 	case 'P':
 		if o.End = decider.Denied; phase == 'H' && l.server != nil {
-			o.End = decider.Died // the replica's answer was no HTTP
+			o.End = decider.Died // the replica's answer was not HTTP
 		}
 	default: // L, R, I, K, U: the proxy answered or gave up by itself
 		o.End = decider.Denied

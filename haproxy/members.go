@@ -11,19 +11,19 @@ import (
 	"pointsman/decider"
 )
 
-// Member is a server that a backend of HAProxy's shall have.
+// Member is a server that an HAProxy backend should have.
 type Member struct {
-	Name    string // an address without brackets: no other server is touched
+	Name    string // an address without brackets; other servers are never changed
 	Address string // ip:port
 	Weight  int
 }
 
-// maxCommands bounds what is changed after one look.
+// maxCommands bounds the commands after one poll.
 const maxCommands = 64
 
-// reconcile brings the servers of a backend in line with what was discovered,
-// given those that each backend has. A server that is still in use is drained
-// first, and deleted by a later look.
+// reconcile adds and deletes servers of a backend to match what was discovered.
+// states are the servers of each backend. A server that is still in use is drained
+// first and deleted after a later poll.
 func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string][]decider.ReplicaState) {
 	has, there := states[pool]
 	if r.Members == nil || !there {
@@ -48,7 +48,7 @@ func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string]
 	}
 }
 
-// commands are those that lead from has to want.
+// commands returns the commands that turn has into want.
 func commands(pool string, has []decider.ReplicaState, want []Member) (list []string) {
 	there := map[string]decider.ReplicaState{}
 	for _, s := range has {
@@ -71,7 +71,7 @@ func commands(pool string, has []decider.ReplicaState, want []Member) (list []st
 	return list
 }
 
-// isAddress reports whether a server's name is one that we give.
+// isAddress reports whether a server's name is an address, as we name servers.
 func isAddress(name string) bool {
 	at := strings.LastIndexByte(name, ':')
 	if at < 0 {
@@ -81,7 +81,7 @@ func isAddress(name string) bool {
 	return err == nil
 }
 
-// command sends one command and returns the answer's first part.
+// command sends one command and returns the beginning of the answer.
 func (r *Runtime) command(ctx context.Context, text string) (string, error) {
 	d := net.Dialer{Timeout: queryTimeout}
 	c, err := d.DialContext(ctx, r.Network, r.Address)

@@ -97,14 +97,14 @@ func TestMembersFollowDiscovery(t *testing.T) {
 			defer mu.Unlock()
 			return members, discovered && pool == "llama"
 		}}
-	r.Tell(t.Context(), "llama")
+	r.Reconcile(t.Context(), "llama")
 	if n := hap.names(); len(n) != 3 || !n["10.0.0.2:8000"] || !n["10.0.0.3:8000"] || !n["theirs"] {
 		t.Errorf("servers %v", n)
 	}
-	r.Tell(t.Context(), "other") // HAProxy has no such backend
+	r.Reconcile(t.Context(), "other") // HAProxy has no such backend
 	before := len(hap.commands)
 	set(nil, false)
-	r.Tell(t.Context(), "llama")
+	r.Reconcile(t.Context(), "llama")
 	if len(hap.commands) != before {
 		t.Errorf("commands for a pool that is not discovered: %q", hap.commands[before:])
 	}
@@ -128,7 +128,7 @@ func TestMembersFollowDiscovery(t *testing.T) {
 	hap.mute = true
 	hap.mu.Unlock()
 	set(nil, true)
-	r.Tell(t.Context(), "llama")
+	r.Reconcile(t.Context(), "llama")
 	if len(hap.names()) != 2 {
 		t.Errorf("servers changed although HAProxy did not answer: %v", hap.names())
 	}
@@ -151,11 +151,11 @@ func TestMembersInBatches(t *testing.T) {
 		members = append(members, Member{a, a, 1})
 	}
 	r := &Runtime{Network: "unix", Address: l.Addr().String(), Decider: d, Log: quiet(), Members: func(string) ([]Member, bool) { return members, true }}
-	r.Tell(t.Context(), "llama")
+	r.Reconcile(t.Context(), "llama")
 	if n := len(hap.commands); n != maxCommands {
 		t.Errorf("%d commands at once, want %d", n, maxCommands)
 	}
-	r.Tell(t.Context(), "llama")
+	r.Reconcile(t.Context(), "llama")
 	if n := len(hap.names()); n != len(members) {
 		t.Errorf("%d servers, want %d", n, len(members))
 	}

@@ -17,35 +17,35 @@ import (
 	"pointsman/decider"
 )
 
-// Runtime follows the servers of HAProxy's backends through its runtime API:
-// which there are, their health, draining and weights.
+// Runtime follows the servers of HAProxy's backends through the runtime API: which
+// exist, and their health, draining and weights.
 type Runtime struct {
 	Network, Address string // "unix" and a path, or "tcp" and host:port
 	Poll             time.Duration
 	Decider          *decider.Decider
 	Log              *slog.Logger
 
-	// Members, unless nil, tells which servers the backend of a pool shall
-	// have, for pools whose replicas are discovered elsewhere. It reports
-	// whether the pool is one of these.
+	// Members, unless nil, returns the servers that the backend of a pool should
+	// have, for pools whose replicas are discovered elsewhere. It reports false for
+	// any other pool.
 	Members func(pool string) ([]Member, bool)
 
-	changing sync.Mutex // held while servers are
+	changing sync.Mutex // held while servers are added and deleted
 }
 
-// queryTimeout bounds one look at the runtime API.
+// queryTimeout bounds one query of the runtime API.
 const queryTimeout = 2 * time.Second
 
-// maxStat bounds the answer of one look: room for some 50,000 servers.
+// maxStat bounds the answer to one query, in bytes: about 50,000 servers.
 const maxStat = 32 << 20
 
-// Run looks at the runtime API every Poll until ctx ends. While HAProxy does
-// not answer, the replicas keep their last state: a proxy that restarts must
-// not look like replicas that are gone.
+// Run polls the runtime API every Poll until ctx ends. While HAProxy does not
+// answer, the replicas keep their last state: a proxy that restarts must not make
+// its replicas disappear.
 func (r *Runtime) Run(ctx context.Context) {
 	failing := false
 	for {
-		states, err := r.look(ctx)
+		states, err := r.poll(ctx)
 		switch {
 		case err == nil && failing:
 			failing = false
@@ -74,17 +74,17 @@ func (r *Runtime) Run(ctx context.Context) {
 	}
 }
 
-// Tell brings the servers of a pool in line with Members now, not at the next
-// look: before any request is sent to one of them. It takes a few seconds at
-// most, and does nothing when HAProxy does not answer.
-func (r *Runtime) Tell(ctx context.Context, pool string) {
-	if states, err := r.look(ctx); err == nil {
+// Reconcile matches the servers of a pool to Members now instead of at the next
+// poll, so that HAProxy knows them before a request is sent to one. It takes a few
+// seconds at most, and does nothing if HAProxy does not answer.
+func (r *Runtime) Reconcile(ctx context.Context, pool string) {
+	if states, err := r.poll(ctx); err == nil {
 		r.reconcile(ctx, pool, states)
 	}
 }
 
-// look asks for the servers of all backends.
-func (r *Runtime) look(ctx context.Context) (map[string][]decider.ReplicaState, error) {
+// poll asks for the servers of all backends.
+func (r *Runtime) poll(ctx context.Context) (map[string][]decider.ReplicaState, error) {
 	d := net.Dialer{Timeout: queryTimeout}
 	c, err := d.DialContext(ctx, r.Network, r.Address)
 	if err != nil {
@@ -106,11 +106,11 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 	return parseStat(io.LimitReader(c, maxStat))
 }
 
-// The columns of "show stat" that are read, by their names in its first line.
+// columns of "show stat" that are read, by their names in its first line.
 var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur"}
 
-// parseStat reads the CSV of "show stat" into the servers of each backend, one
-// without servers included.
+// parseStat parses the CSV of "show stat" into the servers of each backend.
+// Backends without servers are included.
 func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
@@ -139,10 +139,10 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ",")
 		if len(fields) < len(names)-1 || len(fields) <= last {
-			continue // the empty line at the end, or what is none of HAProxy's
+			continue // the empty line at the end, or a line of another format
 		}
 		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
-		if server == "BACKEND" { // the sum of its servers, and there without any
+		if server == "BACKEND" { // the backend itself, listed even without servers
 			states[pool] = append(states[pool], []decider.ReplicaState{}...)
 			continue
 		}

@@ -8,10 +8,10 @@ import (
 	"pointsman/templates"
 )
 
-// Advise reads a user's nginx.conf with all that it includes, and tells in words
-// what pointsman needs and does not find there, and what will not work as it
-// looks. An empty answer means that nothing is missing. feed is the address of
-// the feed as the configuration has it.
+// Advise reads a user's nginx.conf and everything that it includes. It says what
+// pointsman needs and does not find there, and what will not work as it looks. An
+// empty answer means that nothing is missing. feed is the configured address of
+// the feed.
 func Advise(file, feed string) ([]string, error) {
 	root, err := load(file)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *advice) say(format string, args ...any) {
 	}
 }
 
-// question looks at one location that asks, by way of ours or by itself.
+// question examines one location that asks pointsman, through ours or by itself.
 func (a *advice) question(d *directive) {
 	server := d
 	for server.parent != nil && server.name != "server" {
@@ -76,21 +76,21 @@ func (a *advice) question(d *directive) {
 	if limit := d.effective("client_max_body_size"); len(limit) == 0 {
 		a.say("%s: no client_max_body_size: nginx refuses bodies of more than 1 MB", server.at())
 	} else if len(server.effective("client_max_body_size")) == 0 {
-		a.say("%s: this client_max_body_size does not hold for chunked bodies, which are held to the server's, 1 MB: put it there", limit[0].at())
+		a.say("%s: this client_max_body_size does not apply to chunked bodies: for them the server's limit of 1 MB applies; set it in the server", limit[0].at())
 	}
 	for _, l := range d.own("access_log") {
-		a.say("%s: requests that pointsman is asked about are not logged here, but where their server logs", l.at())
+		a.say("%s: requests that pointsman is asked about are not logged here, but in the log of their server", l.at())
 	}
 	for _, i := range d.own("if") {
 		if len(i.own("return"))+len(i.own("rewrite")) == 0 {
-			a.say("%s: where this if holds, nginx knows no try_files, and pointsman is not asked", i.at())
+			a.say("%s: where this if matches, nginx ignores try_files and does not ask pointsman", i.at())
 		}
 	}
 	a.lost(d, server)
 }
 
-// lost tells what of a location's own lines does not reach the replica, or the
-// answer, because those go through locations of ours.
+// lost reports which of a location's own directives do not take effect, because
+// requests and answers go through locations of ours.
 func (a *advice) lost(d, server *directive) {
 	kept := map[string]bool{}
 	server.walk(func(l *directive) {
@@ -100,22 +100,23 @@ func (a *advice) lost(d, server *directive) {
 			}
 		}
 	})
-	tell := func(list []*directive) {
+	report := func(list []*directive) {
 		for _, e := range list {
 			if len(e.args) > 0 && !kept[subject(e)] && !slices.ContainsFunc(passed, func(p string) bool { return strings.EqualFold(p, e.args[0]) }) {
-				a.say("%s: %s %s has no effect on requests that pointsman is asked about: put the line into %s, beside %s", e.at(),
+				a.say("%s: %s %s has no effect on requests that pointsman is asked about: put it into %s, next to %s", e.at(),
 					e.name, e.args[0], strings.Replace(templates.NginxHeaders, "*", "", 1), templates.NginxServerFile)
 			}
 		}
 	}
-	// Our locations have lines of this name, so that none is inherited.
-	tell(d.effective("proxy_set_header"))
+	// Our locations have directives of this name, so they inherit none.
+	report(d.effective("proxy_set_header"))
 	for _, name := range []string{"add_header", "proxy_hide_header", "proxy_pass_header", "sub_filter", "limit_rate"} {
-		tell(d.own(name))
+		report(d.own(name))
 	}
 }
 
-// subject is the name of a directive and the header or text that it is about.
+// subject is the name of a directive with its first argument: the header or text
+// that it is about.
 func subject(d *directive) string {
 	return strings.ToLower(d.name + " " + strings.Join(d.args[:min(1, len(d.args))], ""))
 }
@@ -123,7 +124,7 @@ func subject(d *directive) string {
 // passed are the headers that our own locations set.
 var passed = []string{"Host", "Connection", "Upgrade"}
 
-// logged tells when the feed is not among the logs that hold in a block.
+// logged reports a block whose effective logs do not include the feed.
 func (a *advice) logged(d *directive) {
 	logs := d.effective("access_log")
 	for _, l := range logs {
@@ -132,8 +133,8 @@ func (a *advice) logged(d *directive) {
 		}
 	}
 	if len(logs) == 0 {
-		a.say("http: no access_log leads to the feed at %s: outcomes are not learned, and each reservation lasts until its lease ends", a.feed)
+		a.say("http: no access_log leads to the feed at %s: outcomes are not reported, and each reservation lasts until its lease ends", a.feed)
 		return
 	}
-	a.say("%s: this access_log stands in the place of the feed's, which is not inherited beside it: put `access_log %s,nohostname,tag=pm pointsman if=$pm_feed;` there too", logs[0].at(), a.feed)
+	a.say("%s: this access_log replaces the feed's, which is not inherited: add `access_log %s,nohostname,tag=pm pointsman if=$pm_feed;` here too", logs[0].at(), a.feed)
 }

@@ -72,7 +72,7 @@ func TestAdvise(t *testing.T) {
 		},
 		"a server's own log": {
 			[]string{"listen 443;", "listen 443; access_log /var/log/nginx/llm.log;"},
-			[]string{"nginx.conf:10: this access_log stands in the place of the feed's"},
+			[]string{"nginx.conf:10: this access_log replaces the feed's"},
 		},
 		"a location's own log": {
 			[]string{"proxy_read_timeout 3600s;", "access_log off;"},
@@ -84,7 +84,7 @@ func TestAdvise(t *testing.T) {
 		},
 		"a location's limit of bodies": {
 			[]string{"client_max_body_size 50m;", "", "proxy_read_timeout 3600s;", "client_max_body_size 50m;"},
-			[]string{"nginx.conf:15: this client_max_body_size does not hold for chunked bodies"},
+			[]string{"nginx.conf:15: this client_max_body_size does not apply to chunked bodies"},
 		},
 		"headers": {
 			[]string{"proxy_set_header Host $host;", "proxy_set_header Authorization 'Bearer x'; proxy_set_header host x; add_header Access-Control-Allow-Origin *;"},
@@ -92,11 +92,11 @@ func TestAdvise(t *testing.T) {
 		},
 		"ifs": {
 			[]string{"proxy_read_timeout 3600s;", "if ($x) { return 401; } if ($y) { set $z 1; }"},
-			[]string{"nginx.conf:15: where this if holds, nginx knows no try_files"},
+			[]string{"nginx.conf:15: where this if matches, nginx ignores try_files"},
 		},
 		"a question by hand": {
 			[]string{"try_files /.pointsman @pm_ask;", "proxy_pass http://pointsman_agent; proxy_request_buffering off; access_log off;"},
-			[]string{"nginx.conf:16: proxy_request_buffering is off", "nginx.conf:16: this access_log stands in the place", "are not logged here", "no client_body_buffer_size"},
+			[]string{"nginx.conf:16: proxy_request_buffering is off", "nginx.conf:16: this access_log replaces", "are not logged here", "no client_body_buffer_size"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,11 +20,11 @@ import (
 	"pointsman/templates"
 )
 
-// Agent answers nginx's questions. Each is the client's own request with all
-// of its body and a few headers of ours; the answer has no body, and names the
-// upstream in X-Pointsman-Server and the location that leads there in
-// X-Accel-Redirect. Whatever goes wrong, the answer lets nginx balance by
-// itself. It is safe for concurrent use.
+// Agent answers nginx's questions. A question is the client's own request with
+// its whole body and a few headers of ours. The answer has no body. It names the
+// upstream in X-Pointsman-Server and the location to go on with in
+// X-Accel-Redirect. On any error, the answer lets nginx balance by itself. Agent
+// is safe for concurrent use.
 type Agent struct {
 	intake  *intake.Intake
 	servers *Servers
@@ -32,48 +32,47 @@ type Agent struct {
 	http    *fasthttp.Server
 	options atomic.Pointer[Options]
 
-	latency *metrics.PrometheusHistogram
-	broken  *metrics.Counter // questions that were no HTTP
-	left    *metrics.Counter // questions that nginx broke off: the client had left
-	panics  *metrics.Counter
-	second  *metrics.Counter // questions after a try that failed
-	clipped *metrics.Counter // bodies of which less was kept than allowed
+	latency   *metrics.PrometheusHistogram
+	malformed *metrics.Counter // questions that were not HTTP
+	abandoned *metrics.Counter // questions that nginx broke off because the client left
+	panics    *metrics.Counter
+	retries   *metrics.Counter // questions after a failed try
+	clipped   *metrics.Counter // bodies kept in part for lack of memory
 
 	conns   *listen.Group
-	memory  atomic.Int64 // bytes of bodies held beyond smallHead each
+	memory  atomic.Int64 // bytes of bodies beyond the first smallHead of each
 	held    sync.WaitGroup
 	scratch sync.Pool
-	spare   sync.Pool // of buffers that requests left when they were held
+	spare   sync.Pool // body buffers of held requests
 }
 
 // Options are what may change while the agent runs.
 type Options struct {
-	// Head is how much of a body is looked at, in bytes, besides its tail.
+	// Head is how many bytes of a body are examined, in addition to its tail.
 	Head int
 	// RetrySent allows a second replica for a request that the first one may
 	// have begun.
 	RetrySent bool
-	// MostHeld is how many answers are held at the same time at most: so many
-	// connections are taken besides the usual.
+	// MostHeld is how many answers may be held at the same time. The connection
+	// limit grows by it.
 	MostHeld int
-	// Tell names the pools whose clients are told their band and how long they
-	// were held.
-	Tell map[string]bool
+	// ResponseHeaders names the pools whose responses carry the band and the time
+	// that the request was held.
+	ResponseHeaders map[string]bool
 }
 
 // DecisionBuckets are the bounds, in seconds, of the histogram of the time
 // that a decision takes.
 var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
 
-// What bounds the agent's memory: connections, the buffer of each, and the
-// bodies that are held at the same time. A body that would go beyond that is
-// looked at in part.
+// Limits of the agent's memory: connections, the buffer of each, and the bodies
+// in memory at the same time. A body beyond that limit is examined in part.
 const (
 	maxConns   = 4096
 	readBuffer = 40 << 10 // a request's headers; nginx takes 32 KiB of a client's
 	maxMemory  = 256 << 20
 	smallHead  = 64 << 10
-	keptHead   = 256 << 10 // what a scratch keeps between requests at most
+	keptHead   = 256 << 10 // the largest buffer that is kept between requests
 	tailSize   = 32 << 10
 )
 
@@ -83,12 +82,12 @@ const writeTimeout = 10 * time.Second
 func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
 	a := &Agent{
 		intake: in, servers: s, log: log,
-		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
-		broken:  set.NewCounter("pointsman_nginx_malformed_total"),
-		left:    set.NewCounter("pointsman_nginx_abandoned_total"),
-		panics:  set.NewCounter("pointsman_nginx_panics_total"),
-		second:  set.NewCounter("pointsman_nginx_second_questions_total"),
-		clipped: set.NewCounter("pointsman_nginx_clipped_bodies_total"),
+		latency:   set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
+		malformed: set.NewCounter("pointsman_nginx_malformed_total"),
+		abandoned: set.NewCounter("pointsman_nginx_abandoned_total"),
+		panics:    set.NewCounter("pointsman_nginx_panics_total"),
+		retries:   set.NewCounter("pointsman_nginx_second_questions_total"),
+		clipped:   set.NewCounter("pointsman_nginx_clipped_bodies_total"),
 	}
 	a.scratch.New = func() any { return &scratch{agent: a} }
 	a.options.Store(&o)
@@ -99,7 +98,7 @@ func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *s
 	a.http = &fasthttp.Server{
 		Handler:                      a.handle,
 		ErrorHandler:                 a.unreadable,
-		Logger:                       quiet{},
+		Logger:                       noLog{},
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		MaxRequestBodySize:           1 << 40, // nginx has set its own bound
@@ -140,7 +139,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	}
 }
 
-// scratch is what one decision needs, kept between requests.
+// scratch holds what one decision needs. It is reused between requests.
 type scratch struct {
 	agent    *Agent
 	request  intake.Request
@@ -165,9 +164,9 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	o := a.options.Load()
-	size, tail, err := a.read(ctx, s, o.Head)
+	size, tail, err := a.readBody(ctx, s, o.Head)
 	if err != nil {
-		a.left.Inc()
+		a.abandoned.Inc()
 		ctx.SetConnectionClose()
 		balance(&ctx.Response)
 		return
@@ -185,7 +184,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 		Headers: h.RawHeaders(),
 		Body:    s.head, BodySize: size, Tail: tail,
 	}
-	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.again(ctx, &in, tried, o) {
+	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.retry(ctx, &in, tried, o) {
 		return
 	}
 	if a.intake.Handle(&s.request, in, s) {
@@ -198,17 +197,17 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	a.latency.Update(time.Since(start).Seconds())
 }
 
-// again takes in that the first replica failed the request. It reports false
-// when it has answered: the request may have been begun there.
-func (a *Agent) again(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, o *Options) bool {
-	a.second.Inc()
+// retry records that the first replica failed the request. It reports false when
+// it has answered because the first replica may have begun the request.
+func (a *Agent) retry(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, o *Options) bool {
+	a.retries.Inc()
 	status, sent := failure(ctx.Request.Header.Peek("X-Pointsman-Failed"))
 	if sent && !o.RetrySent {
-		// The reservation is left to the line that nginx now writes.
+		// The log line that nginx writes next ends the reservation.
 		refuse(&ctx.Response, max(status, fasthttp.StatusBadGateway), templates.NginxBroken)
 		return false
 	}
-	where, ok := a.servers.table.Load().byWord[string(tried)]
+	where, ok := a.servers.table.Load().byUpstream[string(tried)]
 	if !ok || where.replica == "" {
 		return true
 	}
@@ -224,9 +223,8 @@ func (a *Agent) again(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, 
 	return true
 }
 
-// failure reads "$upstream_status|$upstream_connect_time", whose last elements
-// are those of the try that failed. The request was sent if there was a
-// connection.
+// failure parses "$upstream_status|$upstream_connect_time", whose last elements
+// belong to the failed try. The request was sent if there was a connection.
 func failure(s []byte) (status int, sent bool) {
 	statuses, connects, _ := bytes.Cut(s, bar)
 	_, last := lastTry(statuses)
@@ -237,7 +235,7 @@ func failure(s []byte) (status int, sent bool) {
 
 var bar, none = []byte{'|'}, []byte{'-'}
 
-// answer gives nginx the decision. next is the location that leads there.
+// answer gives nginx the decision. next is the location that it goes on with.
 func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	d := &s.request.Decision
 	if d.Status != 0 {
@@ -248,11 +246,11 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 		refuse(resp, d.Status, string(s.text))
 		return
 	}
-	// With no server, or one that nginx has no word for, the pool as a whole.
+	// Without a server, or with one that nginx has no upstream for: the whole pool.
 	t := a.servers.table.Load()
-	word := t.word(d.Pool, d.Server)
+	word := t.upstream(d.Pool, d.Server)
 	if word == "" {
-		word = t.word(d.Pool, "")
+		word = t.upstream(d.Pool, "")
 	}
 	if word == "" {
 		balance(resp)
@@ -263,7 +261,7 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	}
 	resp.Header.SetBytesV("X-Accel-Redirect", next)
 	resp.Header.Set("X-Pointsman-Server", word)
-	if d.Band != "" && a.options.Load().Tell[d.Pool] {
+	if d.Band != "" && a.options.Load().ResponseHeaders[d.Pool] {
 		resp.Header.Set("X-Pointsman-Band", d.Band)
 		s.text = strconv.AppendInt(s.text[:0], d.Wait.Milliseconds(), 10)
 		resp.Header.SetBytesV("X-Pointsman-Wait-Ms", s.text)
@@ -277,14 +275,14 @@ func balance(resp *fasthttp.Response) {
 	resp.Header.Set("X-Accel-Redirect", templates.NginxFallback)
 }
 
-// refuse answers in the replica's place.
+// refuse answers instead of a replica.
 func refuse(resp *fasthttp.Response, status int, body string) {
 	resp.SetStatusCode(status)
 	resp.Header.SetContentType("application/json")
 	resp.SetBodyString(body)
 }
 
-// end gives the scratch back. After a panic nginx balances by itself.
+// end returns the scratch to its pool. After a panic nginx balances by itself.
 func (a *Agent) end(ctx *fasthttp.RequestCtx, s *scratch) {
 	if r := recover(); r != nil {
 		a.panicked(r)
@@ -306,14 +304,14 @@ func (a *Agent) panicked(r any) {
 	a.log.Error("panic while deciding", "proxy", "nginx", "panic", r)
 }
 
-// unreadable answers what is no question: no HTTP, or headers too long.
+// unreadable answers what is not a question: not HTTP, or headers too long.
 func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
-	a.broken.Inc()
+	a.malformed.Inc()
 	ctx.Response.Reset()
 	balance(&ctx.Response)
 }
 
-// path is the request's URI as it came, without its query.
+// path is the request's URI as received, without its query.
 func path(uri []byte) []byte {
 	before, _, _ := bytes.Cut(uri, question)
 	return before
@@ -322,6 +320,6 @@ func path(uri []byte) []byte {
 var question = []byte{'?'}
 
 // quiet drops what fasthttp logs: one line for each connection that breaks.
-type quiet struct{}
+type noLog struct{}
 
-func (quiet) Printf(string, ...any) {}
+func (noLog) Printf(string, ...any) {}

@@ -6,9 +6,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// read reads the body to its end: into s.head its first limit bytes, and for a
-// longer one the end of it, which it returns. size is the whole length.
-func (a *Agent) read(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int, tail []byte, err error) {
+// readBody reads the whole body. It stores the first limit bytes in s.head and
+// returns the tail of a longer body. size is the length of the whole body.
+func (a *Agent) readBody(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int, tail []byte, err error) {
 	s.head = s.head[:0]
 	body := ctx.Request.BodyStream()
 	if body == nil {
@@ -28,7 +28,7 @@ func (a *Agent) read(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int,
 	case nil:
 	case io.EOF, io.ErrUnexpectedEOF:
 		if expected := ctx.Request.Header.ContentLength(); expected >= 0 && n < expected {
-			return n, nil, io.ErrUnexpectedEOF // nginx broke off: its client left
+			return n, nil, io.ErrUnexpectedEOF // nginx broke off because its client left
 		}
 		return n, nil, nil
 	default:
@@ -37,7 +37,7 @@ func (a *Agent) read(ctx *fasthttp.RequestCtx, s *scratch, limit int) (size int,
 	return a.readTail(body, s, n)
 }
 
-// readTail reads on from where the head ends, and keeps the last bytes only.
+// readTail reads the rest of the body after the head and keeps only its end.
 func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, error) {
 	n, err := io.ReadFull(body, s.one[:])
 	if n == 0 {
@@ -66,8 +66,8 @@ func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, err
 	}
 }
 
-// borrow returns how many bytes of a body may be held, of those wanted. What
-// goes beyond smallHead is taken from what all bodies together may take.
+// borrow returns how many of the wanted bytes of a body may be kept. Bytes beyond
+// smallHead count against the limit of all bodies together.
 func (a *Agent) borrow(s *scratch, want int) int {
 	s.borrowed = 0
 	if want <= smallHead {
@@ -83,7 +83,7 @@ func (a *Agent) borrow(s *scratch, want int) int {
 	return want
 }
 
-// release gives back what was borrowed.
+// release returns what was borrowed.
 func (a *Agent) release(s *scratch) {
 	a.memory.Add(-s.borrowed)
 	s.borrowed = 0

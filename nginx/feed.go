@@ -16,41 +16,40 @@ import (
 	"pointsman/templates"
 )
 
-// Feed reads the log lines that nginx sends by syslog over UDP, and tells the
-// decider what they say. The socket is emptied by a loop that does nothing
-// else; what it reads goes through a bounded queue, beyond which lines are
-// dropped and counted. It never writes.
+// Feed reads the log lines that nginx sends by syslog over UDP, and reports
+// outcomes to the decider. One loop only empties the socket into a bounded queue;
+// lines that do not fit are dropped and counted. Feed never writes.
 type Feed struct {
 	decider *decider.Decider
 	servers *Servers
-	agent   string // host:port, where it is no unix socket
+	agent   string // host:port of Agent; "" when it listens on a unix socket
 	log     *slog.Logger
 	port    atomic.Int64 // of the socket; 0 before there is one
 	queue   chan *datagram
 	free    sync.Pool
-	breaks  breaks
+	broken  brokenAnswers
 
-	// Other, unless nil, is given each line that is not nginx's, before Serve
-	// it must be set. It must not keep the line, and reports whether it is its.
+	// Other, unless nil, gets each line that is not nginx's. It must not keep the
+	// line, and reports whether the line was its own. It is set before Serve.
 	Other func(line []byte) bool
 
 	Lines     *metrics.Counter // ours, understood
 	Ignored   *metrics.Counter // anything else
 	Dropped   *metrics.Counter // the queue was full
-	Malformed *metrics.Counter // began as ours
+	Malformed *metrics.Counter // ours by their beginning, but not understood
 
-	mu     sync.Mutex
-	conns  map[net.PacketConn]struct{}
-	closed bool
-	reads  sync.WaitGroup
-	tells  sync.WaitGroup
-	once   sync.Once
+	mu      sync.Mutex
+	conns   map[net.PacketConn]struct{}
+	closed  bool
+	reads   sync.WaitGroup
+	handler sync.WaitGroup
+	once    sync.Once
 }
 
 // maxLine bounds a line of the feed in bytes; ours have some 500.
 const maxLine = 4096
 
-// queued is how many lines may wait: a second or so at nginx's full speed.
+// queued is how many lines may wait: about a second at nginx's full speed.
 const queued = 16 << 10
 
 type datagram struct {
@@ -58,8 +57,8 @@ type datagram struct {
 	text [maxLine]byte
 }
 
-// NewFeed returns a Feed that tells d and reports to set. agent is the address
-// of Agent where it listens on TCP, else "". Close ends the feed.
+// NewFeed returns a Feed that reports outcomes to d and metrics to set. agent is
+// the address of Agent if it listens on TCP, else "". Close ends the feed.
 func NewFeed(d *decider.Decider, s *Servers, agent string, set *metrics.Set, log *slog.Logger) *Feed {
 	f := &Feed{
 		decider: d, servers: s, agent: agent, log: log,
@@ -72,7 +71,7 @@ func NewFeed(d *decider.Decider, s *Servers, agent string, set *metrics.Set, log
 		conns:     map[net.PacketConn]struct{}{},
 	}
 	set.NewGauge(`pointsman_feed_queue{proxy="nginx"}`, func() float64 { return float64(len(f.queue)) })
-	set.NewGauge(`pointsman_feed_lost_total{proxy="nginx"}`, func() float64 { return float64(dropped(int(f.port.Load()))) })
+	set.NewGauge(`pointsman_feed_lost_total{proxy="nginx"}`, func() float64 { return float64(kernelDrops(int(f.port.Load()))) })
 	return f
 }
 
@@ -87,13 +86,13 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	f.reads.Add(1)
 	f.mu.Unlock()
 	defer f.reads.Done()
-	f.once.Do(func() { f.tells.Go(f.tell) })
+	f.once.Do(func() { f.handler.Go(f.handle) })
 
 	u, ok := c.(*net.UDPConn)
 	if !ok {
 		return fmt.Errorf("a feed from %T", c)
 	}
-	grow(u)
+	growReceiveBuffer(u)
 	if a, ok := u.LocalAddr().(*net.UDPAddr); ok {
 		f.port.Store(int64(a.Port))
 	}
@@ -104,7 +103,7 @@ func (f *Feed) Serve(c net.PacketConn) error {
 			if errors.Is(err, net.ErrClosed) {
 				return nil
 			}
-			continue // an error that is another's, such as a port unreachable
+			continue // an error of another socket, such as port unreachable
 		}
 		d.n = n
 		select {
@@ -116,7 +115,7 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	}
 }
 
-// Close ends the sockets and tells what has been read.
+// Close closes the sockets and handles the lines that were read.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	if f.closed {
@@ -130,18 +129,18 @@ func (f *Feed) Close() {
 	f.mu.Unlock()
 	f.reads.Wait()
 	close(f.queue)
-	f.tells.Wait()
+	f.handler.Wait()
 }
 
-// tell tells the decider what the queue holds, until it is closed.
-func (f *Feed) tell() {
+// handle handles the lines of the queue until it is closed.
+func (f *Feed) handle() {
 	for d := range f.queue {
 		f.line(d.text[:d.n])
 		f.free.Put(d)
 	}
 }
 
-// line tells the decider one line.
+// line handles one line.
 func (f *Feed) line(text []byte) {
 	l, ok := parse(text)
 	if ok {
@@ -149,9 +148,9 @@ func (f *Feed) line(text []byte) {
 		f.finished(&l)
 		return
 	}
-	if b, ok := parseBreak(text); ok {
+	if b, ok := parseBrokenAnswer(text); ok {
 		f.Lines.Inc()
-		f.breaks.add(b, time.Now())
+		f.broken.add(b, time.Now())
 		return
 	}
 	if bytes.Contains(text, []byte(`{"id":"`)) {
@@ -164,10 +163,10 @@ func (f *Feed) line(text []byte) {
 	f.Ignored.Inc()
 }
 
-// finished tells how the request of l ended.
+// finished reports how the request of l ended.
 func (f *Feed) finished(l *line) {
 	o, pool := f.outcome(l)
-	// Where nginx took no decision, one may have been made too late, and in
+	// nginx may have gone on without a decision that was made too late, and in
 	// another pool than the one that served.
 	if len(l.server) == 0 && (pool == nil || !pool.Holds(o.ID)) {
 		late := o
@@ -183,14 +182,14 @@ func (f *Feed) finished(l *line) {
 	pool.Finished(o)
 }
 
-// outcome is how the request of l ended, in which pool as far as known. It takes
-// the lists of l apart.
+// outcome returns how the request of l ended, and in which pool if known. It
+// consumes the lists of l.
 func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 	t := f.servers.table.Load()
-	decided := t.byWord[string(l.server)] // what the last decision named
+	decided := t.byUpstream[string(l.server)] // what the last decision named
 	o, pool := decider.Outcome{ID: decider.ParseID(l.id)}, decided.pool
 
-	// The last try that was no question served, or failed.
+	// The last try that was not a question served the request or failed.
 	last := f.skipQuestions(l)
 	if len(last) == 0 {
 		if o.End = decider.Denied; l.status == 499 {
@@ -199,14 +198,14 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 		return o, pool
 	}
 	o.End = l.end()
-	if o.End == decider.Served && f.breaks.take(l.pid, l.conn, last, time.Now()) {
+	if o.End == decider.Served && f.broken.remove(l.pid, l.conn, last, time.Now()) {
 		o.End = decider.Died
 	}
 	l.drop()
 	o.Redispatched = len(f.skipQuestions(l)) > 0
 	served, known := t.at(last, pool)
 	if !known && !o.Redispatched {
-		served = decided // under an address that nginx has looked up
+		served = decided // under an address that nginx resolved itself
 	}
 	if served.replica != "" {
 		o.Server = []byte(served.replica)
@@ -217,8 +216,8 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 	return o, pool
 }
 
-// skipQuestions drops the last tries of l as long as they are questions to the
-// agent, and returns the address of the one then last, or nothing.
+// skipQuestions drops the last tries of l while they are questions to the agent.
+// It returns the address of the try that is then the last, or nothing.
 func (f *Feed) skipQuestions(l *line) []byte {
 	for len(l.addresses) > 0 {
 		_, last := lastTry(l.addresses)
@@ -230,8 +229,8 @@ func (f *Feed) skipQuestions(l *line) []byte {
 	return nil
 }
 
-// isAgent reports whether a try was a question. The name of the upstream stands
-// for its address when all its servers are taken out.
+// isAgent reports whether a try was a question. nginx logs the name of the
+// upstream instead of an address when all its servers are unavailable.
 func (f *Feed) isAgent(address []byte) bool {
 	return bytes.HasPrefix(address, unixPrefix) || string(address) == f.agent || string(address) == templates.NginxAgent
 }

@@ -64,7 +64,7 @@ func TestDropped(t *testing.T) {
 	}
 	defer c.Close()
 	port := c.LocalAddr().(*net.UDPAddr).Port
-	if n := dropped(port); n != 0 {
+	if n := kernelDrops(port); n != 0 {
 		t.Errorf("%d at the start", n)
 	}
 	out, err := net.Dial("udp", c.LocalAddr().String())
@@ -75,7 +75,7 @@ func TestDropped(t *testing.T) {
 	for range 10_000 {
 		out.Write(make([]byte, 1000))
 	}
-	if n := dropped(port); n == 0 {
+	if n := kernelDrops(port); n == 0 {
 		t.Error("none of 10 MB")
 	}
 }

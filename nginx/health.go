@@ -12,30 +12,30 @@ import (
 	"pointsman/decider"
 )
 
-// Health asks the replicas of a pool for their health, since nginx does not.
-// What the feed tells of a replica counts besides.
+// Health checks the replicas of a pool, because nginx does not. Outcomes from the
+// feed count in addition.
 type Health struct {
 	Pool    string
 	Path    string        // such as /health
-	Poll    time.Duration // pause between two looks
+	Poll    time.Duration // pause between two rounds of checks
 	Decider *decider.Decider
 	Log     *slog.Logger
 }
 
-// A replica is down after so many failures in a row, and up again after so many
-// answers, as HAProxy's checks have it.
+// A replica is down after fall failures in a row and up again after rise answers,
+// as with HAProxy's checks.
 const (
 	fall = 3
 	rise = 2
 )
 
-// atOnce is how many replicas are asked at the same time.
-const atOnce = 32
+// maxConcurrentChecks is how many replicas are checked at the same time.
+const maxConcurrentChecks = 32
 
-// checkTimeout bounds one question; a shorter Poll bounds it more.
+// checkTimeout bounds one check, as does a shorter Poll.
 const checkTimeout = 2 * time.Second
 
-// Run asks every Poll until ctx ends.
+// Run checks every Poll until ctx ends.
 func (h *Health) Run(ctx context.Context) {
 	client := &fasthttp.Client{
 		Name: "pointsman", NoDefaultUserAgentHeader: true,
@@ -44,11 +44,11 @@ func (h *Health) Run(ctx context.Context) {
 		Dial: func(address string) (net.Conn, error) { return net.DialTimeout("tcp", address, checkTimeout) },
 	}
 	defer client.CloseIdleConnections()
-	states := map[string]*checked{}
+	states := map[string]*replicaCheck{}
 	for {
 		select {
 		case <-ctx.Done():
-			for name := range states { // nobody looks any more
+			for name := range states { // nobody checks any more
 				if p := h.Decider.Pool(h.Pool); p != nil {
 					p.Checked(name, true)
 				}
@@ -57,33 +57,33 @@ func (h *Health) Run(ctx context.Context) {
 		case <-time.After(h.Poll):
 		}
 		if p := h.Decider.Pool(h.Pool); p != nil {
-			h.look(client, p, states)
+			h.checkAll(client, p, states)
 		}
 	}
 }
 
-// checked is what the last questions to one replica found.
-type checked struct {
-	address string
-	down    bool
-	row     int // answers of the other kind in a row
-	well    bool
+// replicaCheck is what the latest checks of one replica found.
+type replicaCheck struct {
+	address  string
+	down     bool
+	row      int  // results in a row that contradict down
+	answered bool // the last result
 }
 
-// look asks each replica once and tells the pool of those that changed.
-func (h *Health) look(client *fasthttp.Client, p *decider.Pool, states map[string]*checked) {
+// checkAll checks each replica once and reports changes to the pool.
+func (h *Health) checkAll(client *fasthttp.Client, p *decider.Pool, states map[string]*replicaCheck) {
 	replicas := p.Status().Replicas
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxConcurrentChecks)
 	var all sync.WaitGroup
 	for _, r := range replicas {
 		s := states[r.Name]
 		if s == nil || s.address != r.Address {
-			s = &checked{address: r.Address}
+			s = &replicaCheck{address: r.Address}
 			states[r.Name] = s
 		}
 		slots <- struct{}{}
 		all.Go(func() {
-			s.well = h.ask(client, s.address)
+			s.answered = h.check(client, s.address)
 			<-slots
 		})
 	}
@@ -92,7 +92,7 @@ func (h *Health) look(client *fasthttp.Client, p *decider.Pool, states map[strin
 		s := states[r.Name]
 		s.count()
 		if p.Checked(r.Name, !s.down) {
-			h.Log.Info("replica's health changed", "pool", h.Pool, "replica", r.Name, "well", !s.down)
+			h.Log.Info("replica's health changed", "pool", h.Pool, "replica", r.Name, "healthy", !s.down)
 		}
 	}
 	if len(states) > len(replicas) {
@@ -100,9 +100,9 @@ func (h *Health) look(client *fasthttp.Client, p *decider.Pool, states map[strin
 	}
 }
 
-// count takes in the last answer.
-func (s *checked) count() {
-	if s.well != s.down {
+// count counts the last result.
+func (s *replicaCheck) count() {
+	if s.answered != s.down {
 		s.row = 0
 		return
 	}
@@ -112,8 +112,8 @@ func (s *checked) count() {
 	}
 }
 
-// forget drops what is known of replicas that are gone.
-func forget(states map[string]*checked, replicas []decider.ReplicaStatus) {
+// forget removes the states of replicas that are gone.
+func forget(states map[string]*replicaCheck, replicas []decider.ReplicaStatus) {
 	there := map[string]bool{}
 	for _, r := range replicas {
 		there[r.Name] = true
@@ -125,8 +125,8 @@ func forget(states map[string]*checked, replicas []decider.ReplicaStatus) {
 	}
 }
 
-// ask reports whether the replica answers with 2xx or 3xx.
-func (h *Health) ask(client *fasthttp.Client, address string) bool {
+// check reports whether the replica answers with 2xx or 3xx.
+func (h *Health) check(client *fasthttp.Client, address string) bool {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)

@@ -59,12 +59,12 @@ func TestHealth(t *testing.T) {
 }
 
 func TestFallAndRise(t *testing.T) {
-	var s checked
+	var s replicaCheck
 	for i, step := range []struct{ well, down bool }{
 		{false, false}, {false, false}, {true, false}, {false, false}, {false, false}, {false, true},
 		{true, true}, {false, true}, {true, true}, {true, false},
 	} {
-		s.well = step.well
+		s.answered = step.well
 		if s.count(); s.down != step.down {
 			t.Errorf("answer %d: down %v", i, s.down)
 		}

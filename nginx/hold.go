@@ -8,9 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// hold is what a request that is held needs: its connection, which fasthttp
-// gives back so that neither a goroutine nor its buffers wait, and where the
-// answer leads.
+// hold is what a held request needs: its connection, which fasthttp releases so
+// that neither a goroutine nor its buffers wait, and the location of the answer.
 type hold struct {
 	conn  *lendable
 	next  []byte       // the location
@@ -38,7 +37,7 @@ type lendable struct {
 // Close closes the connection or, when it is lent, gives it to the request.
 func (c *lendable) Close() error {
 	if s := c.lent.Swap(nil); s != nil {
-		s.part()
+		s.partDone()
 		return nil
 	}
 	return c.Conn.Close()
@@ -50,7 +49,8 @@ type buffers struct {
 	tail []byte // twice tailSize
 }
 
-// keep lets the request of s wait for Bound after its handler has returned.
+// keep lets the request of s wait for Bound after its handler has returned. The
+// connection is lent to s until then.
 func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
 	s.next = append(s.next[:0], ctx.Request.Header.Peek("X-Pointsman-Target")...)
 	a.release(s)
@@ -60,21 +60,22 @@ func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
 	s.conn = ctx.Conn().(*lendable)
 	s.conn.lent.Store(s)
 	ctx.HijackSetNoResponse(true)
-	ctx.Hijack(func(net.Conn) {}) // then it closes the connection, which returns it
+	ctx.Hijack(func(net.Conn) {}) // fasthttp then closes the connection, which hands it to s
 }
 
 // Bound implements decider.Waiter.
-func (s *scratch) Bound() { s.part() }
+func (s *scratch) Bound() { s.partDone() }
 
-// part is called when the decision is made and when the connection is ours.
-func (s *scratch) part() {
+// partDone is called twice: when the decision is made and when the connection is
+// ours. The second call sends the answer.
+func (s *scratch) partDone() {
 	if s.ready.Add(1) == 2 {
 		go s.agent.send(s) // the pool is locked
 	}
 }
 
-// send answers a request that was held. Its connection is not used again: a
-// hold is long and a connection is quickly made.
+// send answers a held request and closes its connection: opening another one is
+// cheap compared with a hold.
 func (a *Agent) send(s *scratch) {
 	defer a.held.Done()
 	c := s.conn

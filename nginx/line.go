@@ -7,24 +7,24 @@ import (
 	"pointsman/decider"
 )
 
-// line is one access-log line of the feed, taken apart. Its slices point into
-// the line. Lists have an element for each try: ", " between those within an
-// upstream, " : " between redirects.
+// line is one parsed access-log line of the feed. Its slices point into the line.
+// Lists have an element for each try, separated by ", " within an upstream and by
+// " : " between redirects.
 type line struct {
-	id, server       []byte // of the request; what it was last sent to by a decision
+	id, server       []byte // of the request; the upstream of the last decision
 	addresses        []byte // list
 	statuses         []byte // list
-	headers          []byte // list of seconds until the replica's headers, "-" = none came
-	connects         []byte // list of seconds until the connection, "-" = there was none
-	length, declared []byte // of the body that came, a list, and as its headers had said
+	headers          []byte // list of seconds until the replica's headers, "-" = none arrived
+	connects         []byte // list of seconds until the connection, "-" = none was made
+	length, declared []byte // of the body: received, a list; announced by its headers
 	status           int
 	done             bool // the answer was sent whole, as far as nginx knows
 	pid, conn        []byte
 }
 
-// parse takes a datagram of the feed apart: a syslog header and a flat JSON
-// object of strings. Nothing in it was written by a client. It reports false
-// for a line that is none of ours.
+// parse parses a datagram of the feed: a syslog header and a flat JSON object of
+// strings. None of its values comes from a client. It reports false for a line
+// that is not ours.
 func parse(text []byte) (l line, ok bool) {
 	at := bytes.IndexByte(text, '{')
 	if at < 0 {
@@ -52,8 +52,8 @@ func parse(text []byte) (l line, ok bool) {
 	}
 }
 
-// quoted takes a JSON string off s. Escapes are left as they are: no value of
-// ours has any.
+// quoted splits a JSON string off s. It keeps escapes as they are: our values have
+// none.
 func quoted(s []byte) (value, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '"' {
 		return nil, nil, false
@@ -98,8 +98,8 @@ func (l *line) set(key, value []byte) {
 	}
 }
 
-// lastTry takes the last element off a list. A list that ends with a colon has an
-// empty one there: nginx did not come as far as to try.
+// lastTry splits the last element off a list. In a list that ends with a colon it
+// is empty: nginx did not get as far as a try.
 func lastTry(list []byte) (before, last []byte) {
 	if bytes.HasSuffix(list, colon) {
 		return bytes.TrimRight(list, " ,:"), nil
@@ -113,14 +113,14 @@ func lastTry(list []byte) (before, last []byte) {
 
 var colon = []byte{':'}
 
-// drop takes the last try off all lists.
+// drop removes the last try from all lists.
 func (l *line) drop() {
 	for _, list := range []*[]byte{&l.addresses, &l.statuses, &l.headers, &l.connects, &l.length} {
 		*list, _ = lastTry(*list)
 	}
 }
 
-// end reads how the last try ended, when that was a replica's.
+// end returns how the last try ended, which must be one to a replica.
 func (l *line) end() decider.End {
 	_, status := lastTry(l.statuses)
 	_, headers := lastTry(l.headers)
@@ -143,7 +143,7 @@ func (l *line) end() decider.End {
 	return decider.Died
 }
 
-// short reports whether less of the answer came than its headers had said,
+// short reports whether less of the answer arrived than its headers announced,
 // although the client stayed.
 func (l *line) short() bool {
 	if !l.done || len(l.declared) == 0 {

@@ -154,15 +154,15 @@ func TestBrokenStream(t *testing.T) {
 }
 
 func TestBreaksAreBounded(t *testing.T) {
-	var s breaks
+	var s brokenAnswers
 	now := time.Now()
 	for i := range 1000 {
-		s.add(broke{[]byte("1"), fmt.Append(nil, i), []byte("a")}, now)
+		s.add(brokenAnswer{[]byte("1"), fmt.Append(nil, i), []byte("a")}, now)
 	}
-	if s.n != len(s.ring) || s.take([]byte("1"), []byte("0"), []byte("a"), now) || !s.take([]byte("1"), []byte("999"), []byte("a"), now) {
+	if s.n != len(s.ring) || s.remove([]byte("1"), []byte("0"), []byte("a"), now) || !s.remove([]byte("1"), []byte("999"), []byte("a"), now) {
 		t.Errorf("%d are waited for", s.n)
 	}
-	if s.take([]byte("1"), []byte("998"), []byte("a"), now.Add(time.Hour)) {
+	if s.remove([]byte("1"), []byte("998"), []byte("a"), now.Add(time.Hour)) {
 		t.Error("one of an hour ago is taken")
 	}
 }

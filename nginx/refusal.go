@@ -1,7 +1,7 @@
 package nginx
 
-// appendRefusal appends the body of a refused request in OpenAI's form. The
-// reason is safe inside a JSON string; the default stands for a missing one.
+// appendRefusal appends the body of a refusal in OpenAI's form. The reason must be
+// safe inside a JSON string; without one there is a default message.
 func appendRefusal(b []byte, status int, reason string) []byte {
 	message, kind, param, code := "No replica is available.", "server_error", "null", "service_unavailable"
 	switch status {

@@ -8,9 +8,9 @@ import (
 	"pointsman/templates"
 )
 
-// Servers translates between the decider's replicas and what nginx calls them:
-// the upstream of a replica that the configuration lists, the address of any
-// other one. It is safe for concurrent use; Refresh keeps it up to date.
+// Servers translates between the decider's replicas and nginx's names for them: an
+// upstream for a replica that the configuration lists, the address for any other.
+// It is safe for concurrent use; Refresh keeps it up to date.
 type Servers struct {
 	decider *decider.Decider
 	table   atomic.Pointer[serverTable]
@@ -25,9 +25,9 @@ func NewServers(d *decider.Decider) *Servers {
 
 // serverTable is immutable.
 type serverTable struct {
-	words     map[replicaKey]string // what to answer
-	byWord    map[string]place
-	byAddress map[string][]place // several where pools share a server
+	upstreams  map[replicaKey]string // nginx's names
+	byUpstream map[string]place
+	byAddress  map[string][]place // several where pools share a server
 }
 
 type replicaKey struct{ pool, replica string }
@@ -38,35 +38,37 @@ type place struct {
 	replica string
 }
 
-// Refresh takes in the replicas as they are now. The owner calls it after a
-// change of the configuration, and every second or so.
+// Refresh rebuilds the table from the current replicas. The owner calls it after a
+// change of the configuration, and about every second.
 func (s *Servers) Refresh() {
-	t := &serverTable{words: map[replicaKey]string{}, byWord: map[string]place{}, byAddress: map[string][]place{}}
+	t := &serverTable{upstreams: map[replicaKey]string{}, byUpstream: map[string]place{}, byAddress: map[string][]place{}}
 	for _, p := range s.decider.Pools() {
 		for _, r := range p.Status().Replicas {
 			word := r.Address
 			if r.Listed {
 				all := templates.NginxUpstream(p.Name(), "")
-				t.words[replicaKey{p.Name(), ""}] = all
-				t.byWord[all] = place{p, ""}
+				t.upstreams[replicaKey{p.Name(), ""}] = all
+				t.byUpstream[all] = place{p, ""}
 				if !strings.Contains(r.Name, ":") {
 					word = templates.NginxUpstream(p.Name(), r.Name)
 				}
 			}
 			if word == "" {
-				continue // not told yet: nginx has no word for it
+				continue // its address is not known yet
 			}
-			t.words[replicaKey{p.Name(), r.Name}] = word
-			t.byWord[word] = place{p, r.Name}
+			t.upstreams[replicaKey{p.Name(), r.Name}] = word
+			t.byUpstream[word] = place{p, r.Name}
 			t.byAddress[r.Address] = append(t.byAddress[r.Address], place{p, r.Name})
 		}
 	}
 	s.table.Store(t)
 }
 
-// word is what nginx calls the replica, or with replica "" the pool; "" when
-// it does not know it.
-func (t *serverTable) word(pool, replica string) string { return t.words[replicaKey{pool, replica}] }
+// upstream is nginx's name of the replica, or with replica "" of the pool; "" if it
+// has none.
+func (t *serverTable) upstream(pool, replica string) string {
+	return t.upstreams[replicaKey{pool, replica}]
+}
 
 // at finds the replica at an address, preferably in the pool.
 func (t *serverTable) at(address []byte, pool *decider.Pool) (place, bool) {

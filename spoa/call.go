@@ -7,8 +7,7 @@ import (
 	"github.com/negasus/haproxy-spoe-go/action"
 )
 
-// call is a NOTIFY frame from its coming to its ACK. Its messages share one
-// reply.
+// call is a NOTIFY frame from its arrival to its ACK. Its messages share one reply.
 type call struct {
 	conn       *conn
 	frame      *buffer // what was sent; nil when it is not needed any more
@@ -18,13 +17,13 @@ type call struct {
 
 	mu      sync.Mutex // held while the Handler runs
 	actions action.Actions
-	left    int  // what has to end before the ACK: the messages, and each Later
+	left    int  // what must end before the ACK: the messages, and each Later
 	over    bool // the ACK is written
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// run gives the messages to the handler, on a goroutine of its own.
+// run passes the messages to the handler, on a goroutine of its own.
 func (k *call) run() {
 	k.w = Reply{actions: &k.actions, room: k.conn.limit - ackOverhead}
 	k.mu.Lock()
@@ -36,7 +35,7 @@ func (k *call) run() {
 		k.left = 0
 	}
 	if k.left > 0 && len(k.actions) == 0 {
-		k.forget() // no variable refers to it
+		k.releaseFrame() // no variable points into it
 	}
 	k.end(ok)
 }
@@ -71,39 +70,39 @@ func (k *call) end(reuse bool) {
 	if err := c.ack(k); err != nil {
 		c.fail(err)
 	}
-	k.forget()
+	k.releaseFrame()
 	if reuse {
 		k.conn, k.m, k.w, k.over = nil, Message{}, Reply{}, false
 		clear(k.actions)
 		k.actions.Reset()
 		calls.Put(k)
 	}
-	<-c.places
+	<-c.slots
 	c.calls.Done()
 }
 
-// forget gives the memory of the frame back.
-func (k *call) forget() {
+// releaseFrame returns the memory of the frame to its pool.
+func (k *call) releaseFrame() {
 	if k.frame != nil {
 		k.frame.free()
 		k.frame = nil
 	}
 }
 
-// Later is an answer that is kept back.
+// Later is a delayed answer.
 type Later struct{ call *call }
 
-// Later keeps the ACK back until Send is called, beyond the return of the
-// Handler, which alone may call it. That costs no goroutine and, unless a
-// variable is set already, not the memory of the message.
+// Later delays the ACK until Send is called, which may be after the Handler has
+// returned. Only the Handler may call Later. A delayed answer occupies no goroutine
+// and, unless a variable is set already, not the memory of the message.
 func (m *Message) Later() Later {
 	m.call.left++
 	return Later{m.call}
 }
 
-// Send lets set fill the answer, with nothing that the message gave, and sends
-// it. It is called once, on another goroutine than the Handler's: it waits for
-// the Handler to return, and may wait for the peer to read.
+// Send lets set fill the answer and sends it. set must not use memory of the
+// message. Send is called once, on another goroutine than the Handler's: it waits
+// for the Handler to return, and may wait for the peer to read.
 func (l Later) Send(set func(w *Reply)) {
 	k := l.call
 	k.mu.Lock()

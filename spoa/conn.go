@@ -18,17 +18,16 @@ const (
 
 	copyBelow = 2 << 10 // bytes of a frame that is copied rather than given the whole of inSize
 
-	// maxInFlight bounds the frames of one connection that wait for their
-	// handler. HAProxy sends at most max-waiting-frames, 20 unless configured,
-	// and opens connections for further ones: one for almost each frame whose
-	// answer is held. A place's number must fit into one byte of SPOP's varint.
+	// maxInFlight bounds the frames of one connection whose ACK is outstanding.
+	// HAProxy sends at most max-waiting-frames, 20 unless configured, and opens
+	// further connections beyond that: almost one for each frame that is held.
 	maxInFlight = 32
 
-	frameTimeout  = 5 * time.Second        // for the whole of a frame from its first byte on, and for HELLO
-	drainQuiet    = 10 * time.Millisecond  // a draining connection is done when nothing comes for so long
-	drainFor      = time.Second            // at most so long are frames accepted from a draining connection
-	lingerFor     = 200 * time.Millisecond // for the peer to close after it was told goodbye
-	farewellLimit = 100 * time.Millisecond // for writing the goodbye
+	frameTimeout  = 5 * time.Second        // for a whole frame from its first byte, and for HELLO
+	drainIdle     = 10 * time.Millisecond  // a draining connection is done when nothing arrives for this long
+	drainFor      = time.Second            // how long a draining connection may go on sending frames
+	lingerFor     = 200 * time.Millisecond // for the peer to close after the last frame
+	farewellLimit = 100 * time.Millisecond // for writing the last DISCONNECT
 )
 
 // conn is a connection: one goroutine reads from it, many write to it.
@@ -37,38 +36,38 @@ type conn struct {
 	closer io.Closer // ends sock and its count in Server.accepted
 	srv    *Server
 
-	// Of the reading goroutine alone.
-	in      []byte  // in[r:w] is read from the socket and not yet used; nil while none is
+	// Used by the reading goroutine only.
+	in      []byte  // in[r:w] was read from the socket and is not used yet; nil between frames
 	whole   *buffer // the memory of in
 	r, w    int
 	raw     syscall.RawConn       // of sock, nil if it has none
 	ready   func(fd uintptr) bool // readReady
-	got     int                   // what readReady has read,
-	gotErr  error                 // and why it has not
-	cur     *buffer               // the memory of the last frame when it has that to itself
-	greeted bool                  // HELLO has come
-	inFrame bool                  // the read deadline is that of a frame
-	frameBy time.Time             // until when the frame that is being read has time, if it has begun
+	got     int                   // the number of bytes that readReady has read,
+	gotErr  error                 // and its error
+	cur     *buffer               // the memory of the last frame if that frame has it to itself
+	greeted bool                  // HELLO was received
+	inFrame bool                  // the read deadline belongs to a frame
+	frameBy time.Time             // deadline of the frame that is being read, zero between frames
 	idleSet time.Time             // when the idle deadline was last set
 
-	places chan struct{} // one for each NOTIFY frame whose ACK is not written yet
-	calls  sync.WaitGroup
+	slots chan struct{} // holds one token for each NOTIFY frame whose ACK is not written yet
+	calls sync.WaitGroup
 
 	limit    int // negotiated max-frame-size; set before the first NOTIFY
 	draining atomic.Bool
 	drainEnd time.Time // set before draining
 
 	mu  sync.Mutex
-	why error // why the connection ends, nil if the peer just closed it
+	why error // why the connection ends, nil if the peer closed it
 
 	writing  sync.Mutex
 	scratch  bytesWriter
-	broken   bool      // a write failed half-way: nothing may follow it
+	broken   bool      // a write failed: nothing may follow
 	writeSet time.Time // when the write deadline was last set
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
-	c := &conn{sock: sock, closer: sock, srv: s, limit: minMaxFrame, places: make(chan struct{}, maxInFlight)}
+	c := &conn{sock: sock, closer: sock, srv: s, limit: minMaxFrame, slots: make(chan struct{}, maxInFlight)}
 	if counted, ok := sock.(*listen.Conn); ok {
 		c.sock = counted.Conn
 	}
@@ -82,10 +81,10 @@ func newConn(s *Server, sock net.Conn) *conn {
 // serve runs the connection until it ends. It never panics.
 func (c *conn) serve() {
 	defer c.closer.Close()
-	defer c.drop()
+	defer c.releaseBuffer()
 	defer c.recover()
 	c.serveFrames()
-	c.leave()
+	c.finish()
 }
 
 // recover counts and logs a panic of the goroutine that serves the connection.
@@ -109,7 +108,7 @@ func (c *conn) serveFrames() {
 	}
 }
 
-// report counts and logs why the connection ended, if there is something to say.
+// report counts and logs the reason if the connection did not end normally.
 func (c *conn) report() {
 	c.mu.Lock()
 	why := c.why
@@ -124,7 +123,7 @@ func (c *conn) report() {
 	}
 }
 
-// fail keeps the first reason why the connection ends.
+// fail records why the connection ends. The first reason counts.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	if c.why == nil {
@@ -133,16 +132,16 @@ func (c *conn) fail(err error) {
 	c.mu.Unlock()
 }
 
-// drain makes the connection end as soon as it is quiet between two frames.
+// drain makes the connection end as soon as it is idle between two frames.
 func (c *conn) drain() {
 	c.drainEnd = time.Now().Add(drainFor)
 	c.draining.Store(true)
 	c.sock.SetReadDeadline(time.Now()) // wakes the reader
 }
 
-// leave ends the connection when all ACKs are written. Everything is counted
+// finish ends the connection after all ACKs are written. Everything is counted
 // before the peer can see the end.
-func (c *conn) leave() {
+func (c *conn) finish() {
 	c.calls.Wait()
 	c.report()
 	c.mu.Lock()

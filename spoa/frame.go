@@ -30,8 +30,8 @@ const (
 	codeFragmented = 10
 )
 
-// refusal is why a connection is closed by us because of what its peer sent,
-// with the status code that tells the peer.
+// refusal is why we close a connection because of what its peer sent, with the
+// status code for the peer.
 type refusal struct {
 	code uint32
 	text string
@@ -43,10 +43,10 @@ func refuse(code uint32, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// errShort is kept ready because fuzzers and broken peers meet it all the time.
+// errShort is allocated once because broken peers cause it often.
 var errShort error = &refusal{codeInvalid, "a length in the frame points beyond its end"}
 
-// header is what every frame begins with.
+// header is the beginning of every frame.
 type header struct {
 	kind          frame.Type
 	flags         uint32

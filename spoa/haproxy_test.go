@@ -188,7 +188,7 @@ func busiest(s *Server) (c *conn, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.conns {
-		if m := len(k.places); m > n {
+		if m := len(k.slots); m > n {
 			c, n = k, m
 		}
 	}

@@ -63,7 +63,7 @@ func (c *conn) hello(p pairs) error {
 	return nil
 }
 
-// notify starts the call of NOTIFY frame b, once there is a place for it.
+// notify starts the call of NOTIFY frame b once there is a free slot.
 func (c *conn) notify(b []byte, h header) error {
 	if !c.greeted {
 		return refuse(codeInvalid, "NOTIFY before HELLO")
@@ -79,7 +79,7 @@ func (c *conn) notify(b []byte, h header) error {
 		own.free()
 		return err
 	}
-	c.places <- struct{}{} // waits for an ACK if all places are taken
+	c.slots <- struct{}{} // waits for an ACK if all slots are in use
 	k := calls.Get().(*call)
 	k.conn, k.frame = c, own
 	k.stream, k.id = h.stream, h.frame
@@ -145,7 +145,7 @@ func (c *conn) readFrame() ([]byte, error) {
 // fill reads at least one byte into in.
 func (c *conn) fill() error {
 	if c.r == c.w {
-		c.drop()
+		c.releaseBuffer()
 		n, err := c.readFirst()
 		c.w = n
 		return err
@@ -159,9 +159,9 @@ func (c *conn) fill() error {
 	return err
 }
 
-// need gives c a buffer. A connection between two frames has none: there may
-// be thousands whose answers are held.
-func (c *conn) need() []byte {
+// buffer returns c's buffer, a new one if it has none. Between two frames a
+// connection has none: there may be thousands whose answers are held.
+func (c *conn) buffer() []byte {
 	if c.in == nil {
 		c.whole = getBuffer(inSize)
 		c.in = c.whole.bytes
@@ -169,19 +169,19 @@ func (c *conn) need() []byte {
 	return c.in
 }
 
-// drop takes c's buffer away, with what is left in it.
-func (c *conn) drop() {
+// releaseBuffer returns c's buffer to its pool and discards what is left in it.
+func (c *conn) releaseBuffer() {
 	if c.whole != nil {
 		c.whole.free()
 	}
 	c.in, c.whole, c.r, c.w = nil, nil, 0, 0
 }
 
-// readIdle is sock.Read into a buffer that is taken when there is something to
+// readIdle is sock.Read into a buffer that is acquired when there is something to
 // read.
 func (c *conn) readIdle() (int, error) {
 	if c.raw == nil {
-		return c.sock.Read(c.need())
+		return c.sock.Read(c.buffer())
 	}
 	if err := c.raw.Read(c.ready); err != nil {
 		return 0, err
@@ -192,12 +192,12 @@ func (c *conn) readIdle() (int, error) {
 // readReady is called when there may be something to read, and reports whether
 // there was.
 func (c *conn) readReady(fd uintptr) bool {
-	n, err := syscall.Read(int(fd), c.need())
+	n, err := syscall.Read(int(fd), c.buffer())
 	for errors.Is(err, syscall.EINTR) {
 		n, err = syscall.Read(int(fd), c.in)
 	}
 	if errors.Is(err, syscall.EAGAIN) {
-		c.drop()
+		c.releaseBuffer()
 		return false
 	}
 	c.got, c.gotErr = max(n, 0), err
@@ -207,8 +207,8 @@ func (c *conn) readReady(fd uintptr) bool {
 	return true
 }
 
-// readFirst waits for the first bytes of a frame. A draining connection that is
-// quiet ends here with io.EOF.
+// readFirst waits for the first bytes of a frame. It returns io.EOF for a draining
+// connection that is idle.
 func (c *conn) readFirst() (int, error) {
 	c.startIdle()
 	for {
@@ -218,7 +218,7 @@ func (c *conn) readFirst() (int, error) {
 			if now.After(c.drainEnd) {
 				return 0, io.EOF
 			}
-			c.sock.SetReadDeadline(now.Add(drainQuiet))
+			c.sock.SetReadDeadline(now.Add(drainIdle))
 		}
 		n, err := c.readIdle()
 		switch {
@@ -227,8 +227,8 @@ func (c *conn) readFirst() (int, error) {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return 0, err
 		case draining:
-			// The deadline may have passed before the read even looked.
-			if n := readNow(c.sock, c.need()); n > 0 {
+			// The deadline may have passed before the read began.
+			if n := readNow(c.sock, c.buffer()); n > 0 {
 				return n, nil
 			}
 			return 0, io.EOF
@@ -261,7 +261,7 @@ func (c *conn) readMore(p []byte) (int, error) {
 	}
 }
 
-// startFrame gives the frame that is being read its time, once.
+// startFrame sets the deadline of the frame that is being read, once.
 func (c *conn) startFrame() {
 	if c.frameBy.IsZero() {
 		c.inFrame = true
@@ -270,9 +270,9 @@ func (c *conn) startFrame() {
 	}
 }
 
-// startIdle gives the pause between two frames its time. Until HELLO there is
-// no pause. The deadline is moved only when it has to be: it costs more than
-// the clock.
+// startIdle sets the deadline of the pause between two frames. There is no pause
+// before HELLO. The deadline is moved only when necessary, because moving it costs
+// more than reading the clock.
 func (c *conn) startIdle() {
 	if !c.greeted {
 		return
@@ -285,8 +285,8 @@ func (c *conn) startIdle() {
 	}
 }
 
-// readNow reads what the socket holds without waiting and whatever its
-// deadline; 0 if it holds nothing or has no descriptor.
+// readNow reads what the socket holds, without waiting and regardless of its
+// deadline. It returns 0 if the socket holds nothing or has no descriptor.
 func readNow(sock net.Conn, p []byte) (n int) {
 	s, ok := sock.(syscall.Conn)
 	if !ok {

@@ -22,8 +22,8 @@ const varOverhead = 3 + 10 + 10 + 1
 // the prefix of the spoe-agent. It must not be used after the Handler, or what was
 // given to Later.Send, has returned.
 //
-// An ACK never exceeds the max-frame-size of its connection: a variable that
-// would not fit any more is left out and counted in Stats.Dropped.
+// An ACK never exceeds the max-frame-size of its connection. A variable that does
+// not fit is left out and counted in Stats.Dropped.
 type Reply struct {
 	actions *action.Actions
 	room    int // bytes left
@@ -33,7 +33,7 @@ type Reply struct {
 // SetString sets a variable of type string. v may be what Message.String
 // returned.
 func (w *Reply) SetString(name, v string) {
-	if w.take(len(name) + len(v)) {
+	if w.reserve(len(name) + len(v)) {
 		w.actions.SetVar(action.ScopeTransaction, name, v)
 	}
 }
@@ -45,20 +45,20 @@ func (w *Reply) SetInt(name string, v int64) {
 		w.SetString(name, strconv.FormatInt(v, 10))
 		return
 	}
-	if w.take(len(name)) { // its ten bytes are in varOverhead
+	if w.reserve(len(name)) { // its ten bytes are in varOverhead
 		w.actions.SetVar(action.ScopeTransaction, name, v)
 	}
 }
 
 // SetBool sets a variable of type boolean.
 func (w *Reply) SetBool(name string, v bool) {
-	if w.take(len(name)) {
+	if w.reserve(len(name)) {
 		w.actions.SetVar(action.ScopeTransaction, name, v)
 	}
 }
 
-// take reserves room for a variable whose name and value have n bytes.
-func (w *Reply) take(n int) bool {
+// reserve reserves room for a variable whose name and value have n bytes.
+func (w *Reply) reserve(n int) bool {
 	if n+varOverhead > w.room {
 		w.dropped++
 		return false

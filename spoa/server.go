@@ -23,12 +23,11 @@ const (
 // ErrServerClosed is returned by Serve after Shutdown.
 var ErrServerClosed = errors.New("spoa: server closed")
 
-// Handler answers one message. It is called concurrently, on a goroutine of the
-// frame that brought the message; the messages of one frame are handled one
-// after the other and share their Reply. It should not block for long: an answer
-// that must wait is sent by Message.Later. Until it is sent, it takes one of the
-// connection's 32 places for frames in flight. When the Handler panics the frame
-// is answered without variables.
+// Handler answers one message. It is called concurrently, on one goroutine for each
+// frame. The messages of a frame are handled one after the other and share their
+// Reply. A Handler should not block for long: Message.Later delays an answer that
+// must wait. Until the answer is sent, the frame occupies one of the connection's 32
+// slots. When the Handler panics, the frame is answered without variables.
 type Handler func(m *Message, w *Reply)
 
 // Server is a SPOE agent. Its fields must not change after the first Serve,
@@ -38,7 +37,7 @@ type Server struct {
 	MaxFrame     int           // bytes of a frame at most, at least 256; larger ones are negotiated down
 	IdleTimeout  time.Duration // how long a connection may be silent between two frames
 	WriteTimeout time.Duration // how long a peer may refuse to read
-	MaxConns     int           // over all listeners
+	MaxConns     int           // of all listeners together
 	Log          *slog.Logger  // nil means slog.Default()
 
 	stats   counters
@@ -144,11 +143,11 @@ func (s *Server) start(sock net.Conn) {
 	}()
 }
 
-// Shutdown stops accepting, reads what has been sent already, lets the handlers
-// finish, sends their ACKs and closes every connection. A connection that keeps
-// sending is cut off between two frames after a second; HAProxy goes on without
-// a decision for what it sends later. When ctx ends first, what is left is
-// closed hard and the error of ctx returned; handlers may then still run.
+// Shutdown stops accepting, reads what has already been sent, lets the handlers
+// finish, sends their ACKs and closes every connection. It cuts a connection that
+// keeps sending off between two frames after a second; HAProxy goes on without a
+// decision for what it sends later. If ctx ends first, Shutdown closes what is left
+// and returns the error of ctx; handlers may then still run.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closing {

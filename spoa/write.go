@@ -22,10 +22,10 @@ func (c *conn) ack(k *call) error {
 	return c.writeLocked(c.scratch, c.srv.writeTimeout())
 }
 
-// sendHello accepts the connection. It does not claim "async": our ACKs use the
-// connection of their message anyway, and with it HAProxy 2.6 does not fail the
-// messages of a connection that ends, but lets each wait for all of `timeout
-// processing`.
+// sendHello accepts the connection. It does not announce the capability "async": our
+// ACKs use the connection of their message anyway, and with "async" HAProxy 2.6 lets
+// the messages of a connection that ends wait for the whole `timeout processing`
+// instead of failing them.
 func (c *conn) sendHello() error {
 	f := frame.AcquireFrame()
 	defer frame.ReleaseFrame(f)
@@ -64,8 +64,8 @@ func (c *conn) writeLocked(b []byte, timeout time.Duration) error {
 	if c.broken {
 		return net.ErrClosed
 	}
-	// A deadline costs more than the clock: it is moved only when a quarter of
-	// it has passed.
+	// Setting a deadline costs more than reading the clock, so it is moved only
+	// when a quarter of it has passed.
 	if now := time.Now(); now.Sub(c.writeSet) > timeout/4 {
 		c.writeSet = now
 		c.sock.SetWriteDeadline(now.Add(timeout))
@@ -79,7 +79,7 @@ func (c *conn) writeLocked(b []byte, timeout time.Duration) error {
 	return err
 }
 
-// farewell is the last that the peer hears.
+// farewell sends the last frame.
 func (c *conn) farewell(code uint32, text string) {
 	c.writing.Lock()
 	c.writeSet = time.Time{}
@@ -87,8 +87,8 @@ func (c *conn) farewell(code uint32, text string) {
 	_ = c.sendDisconnect(code, text, farewellLimit) // the connection is closed next in any case
 }
 
-// linger waits until the peer has closed, so that closing does not reset a TCP
-// connection whose last ACKs are still under way.
+// linger waits until the peer has closed. Closing earlier would reset a TCP
+// connection whose last ACKs are still in flight.
 func (c *conn) linger() {
 	half, ok := c.sock.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -96,13 +96,13 @@ func (c *conn) linger() {
 	}
 	c.sock.SetReadDeadline(time.Now().Add(lingerFor))
 	for {
-		if _, err := c.sock.Read(c.need()); err != nil {
+		if _, err := c.sock.Read(c.buffer()); err != nil {
 			return
 		}
 	}
 }
 
-// bytesWriter is the smallest io.Writer that keeps what it gets.
+// bytesWriter is an io.Writer that appends to a slice.
 type bytesWriter []byte
 
 func (b *bytesWriter) Write(p []byte) (int, error) {

@@ -163,13 +163,13 @@ func AttachHAProxy(o HAProxy) ([]File, []Snippet, error) {
 // view is what the templates see: o with its defaults and what follows from it.
 type view struct {
 	HAProxy
-	Full    bool // a new install
-	OnePool bool // the filter sits in the pool's own backend
-	Agent   string
-	Feed    string
-	Witness string // the same for datagrams; empty when it is a path
-	API     string
-	Chroot  bool // the agent's socket is a path, which chroot would hide
+	Full         bool // a new install
+	OnePool      bool // the filter sits in the pool's own backend
+	Agent        string
+	Feed         string
+	DatagramFeed string // the same for datagrams; empty when it is a path
+	API          string
+	Chroot       bool // the agent's socket is a path, which chroot would hide
 	Limits
 }
 
@@ -192,7 +192,7 @@ func (o HAProxy) view(full bool) (*view, error) {
 	v.Agent, _ = address(o.AgentAddress)
 	v.Feed, _ = address(o.FeedAddress)
 	if !strings.HasPrefix(v.Feed, "unix@") {
-		v.Witness = v.Feed
+		v.DatagramFeed = v.Feed
 	}
 	v.API, _ = address(o.RuntimeAPI)
 	v.API = strings.TrimPrefix(v.API, "unix@")

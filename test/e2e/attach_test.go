@@ -142,7 +142,7 @@ func (n *nginx) checkAttached(served int) {
 		t.Errorf("check: %v\n%s", err, out)
 	}
 	n.proc.Write(proxies.File{Name: "nginx.conf", Text: strings.Replace(n.conf, "client_max_body_size 50m;", "access_log off;", 1)})
-	if out, err := n.check("--nginx-config", conf); err == nil || !strings.Contains(out, "this access_log stands in the place") || !strings.Contains(out, "no client_max_body_size") {
+	if out, err := n.check("--nginx-config", conf); err == nil || !strings.Contains(out, "this access_log replaces") || !strings.Contains(out, "no client_max_body_size") {
 		t.Errorf("check: %v\n%s", err, out)
 	}
 	n.proc.Write(proxies.File{Name: "nginx.conf", Text: n.conf})

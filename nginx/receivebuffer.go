@@ -10,20 +10,20 @@ import (
 	"syscall"
 )
 
-// receiveBuffer is what the feed's socket should have, in bytes: room for every
-// line of a second in which the agent gets no processor.
+// receiveBuffer is the wanted size of the feed's socket buffer, in bytes. It holds
+// every line of a second in which the agent gets no processor time.
 const receiveBuffer = 8 << 20
 
-// grow asks the kernel for receiveBuffer. It grants what net.core.rmem_max
-// allows; a socket from systemd may have more already, and keeps it.
-func grow(c *net.UDPConn) {
+// growReceiveBuffer asks the kernel for receiveBuffer. The kernel grants what
+// net.core.rmem_max allows; a socket from systemd may have more and keeps it.
+func growReceiveBuffer(c *net.UDPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
 	size := 0
 	_ = raw.Control(func(fd uintptr) {
-		// The kernel tells twice what was asked for.
+		// The kernel reports twice what was asked for.
 		size, _ = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
 	})
 	if size < receiveBuffer {
@@ -31,9 +31,9 @@ func grow(c *net.UDPConn) {
 	}
 }
 
-// dropped is how many datagrams to a local UDP port the kernel has dropped,
-// because the buffer of its socket was full.
-func dropped(port int) (n uint64) {
+// kernelDrops is how many datagrams to a local UDP port the kernel has dropped
+// because the socket's buffer was full.
+func kernelDrops(port int) (n uint64) {
 	if port == 0 {
 		return 0
 	}

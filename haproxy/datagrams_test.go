@@ -15,7 +15,7 @@ import (
 
 // A datagram ends a reservation that the ring has not told the end of, after a
 // while, and nothing else.
-func TestWitness(t *testing.T) {
+func TestDatagrams(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Policy: policy.Random{}, Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "127.0.0.1:1"}},
@@ -27,7 +27,7 @@ func TestWitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	go func() { done <- f.Witness(c) }()
+	go func() { done <- f.ServeDatagrams(c) }()
 	sender, err := net.Dial("udp", c.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -51,15 +51,15 @@ func TestWitness(t *testing.T) {
 	waiting := func() int {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return len(f.witnessed)
+		return len(f.pendingEnds)
 	}
 	eventually(t, "three ends wait", func() bool { return waiting() == 3 })
 
-	early := time.Now().Add(-witnessDelay)
+	early := time.Now().Add(-datagramDelay)
 	if f.Recover(early); p.Status().Reservations != 2 {
 		t.Errorf("%d reservations before the ring had its time, want 2", p.Status().Reservations)
 	}
-	f.Recover(time.Now().Add(witnessDelay))
+	f.Recover(time.Now().Add(datagramDelay))
 	s := p.Status()
 	if s.Reservations != 1 || s.Outcomes["served"] != 2 || f.Recovered.Get() != 1 || waiting() != 0 {
 		t.Errorf("%d reservations, outcomes %v, %d recovered, %d wait; want 1, 2 served, 1, 0",
