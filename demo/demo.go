@@ -12,7 +12,6 @@ import (
 
 	"github.com/bytedance/sonic"
 
-	"pointsman/decider"
 	"pointsman/sim"
 	"pointsman/sim/replay"
 	"pointsman/sim/trace"
@@ -29,11 +28,11 @@ const (
 
 // Options say what is played, and where.
 type Options struct {
-	Self     string   // path of the pointsman that runs the agent and the replicas
-	Proxy    string   // HAProxy or Nginx
-	Command  []string // runs the proxy
-	Scenario string   // Mixed or Priorities
-	Policies []Policy // each is played on a fresh stage
+	Self     string          // path of the pointsman that runs the agent and the replicas
+	Proxy    string          // HAProxy or Nginx
+	Command  []string        // runs the proxy
+	Scenario string          // Mixed or Priorities
+	Policies []replay.Policy // each is played on a fresh stage
 
 	Requests    int
 	Replicas    int
@@ -43,17 +42,6 @@ type Options struct {
 	Seed        uint64
 
 	JSON bool // print results as JSON, progress to standard error
-}
-
-// Policy is a policy to play.
-type Policy struct {
-	Name string // its row in the results
-	Flow string // as the configuration has it, in flow form
-	Late bool   // it holds requests by itself
-
-	// For the simulator's prediction.
-	New       func() (decider.Policy, error)
-	Admission *decider.Admission
 }
 
 // most is the longest that one workload may take.
@@ -105,7 +93,7 @@ func (o *Options) paced(calls []call) (*trace.Trace, float64, error) {
 
 // play plays the calls on a fresh stage, which the caller closes. admission is
 // the pool's in the configuration's flow form, empty for none.
-func (o *Options) play(ctx context.Context, policy Policy, admission string, calls []call) (*stage, *traffic, error) {
+func (o *Options) play(ctx context.Context, policy replay.Policy, admission string, calls []call) (*stage, *traffic, error) {
 	stage, err := o.build(ctx, policy, admission)
 	if err != nil {
 		return nil, nil, err

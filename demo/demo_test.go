@@ -16,6 +16,7 @@ import (
 
 	"github.com/bytedance/sonic"
 
+	"pointsman/sim/replay"
 	"pointsman/templates"
 )
 
@@ -190,7 +191,7 @@ func TestPrint(t *testing.T) {
 
 func TestRefusedOptions(t *testing.T) {
 	good := Options{Proxy: HAProxy, Command: []string{"/nonexistent/proxy"}, Requests: 20, Replicas: 2, Load: 0.5, Speed: 4, CacheTokens: 40_000,
-		JSON: true, Policies: []Policy{{Name: "random", Flow: "random"}}}
+		JSON: true, Policies: []replay.Policy{{Name: "random", Flow: "random"}}}
 	for want, change := range map[string]func(*Options){
 		"at least 10 requests":            func(o *Options) { o.Requests = 9 },
 		"1 to 64 replicas":                func(o *Options) { o.Replicas = 65 },

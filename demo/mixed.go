@@ -46,7 +46,7 @@ func (o *Options) mixed(ctx context.Context) error {
 }
 
 // measure plays the calls with one policy.
-func (o *Options) measure(ctx context.Context, p Policy, calls []call) (*Result, error) {
+func (o *Options) measure(ctx context.Context, p replay.Policy, calls []call) (*Result, error) {
 	stage, t, err := o.play(ctx, p, "", calls)
 	if err != nil {
 		return nil, err
@@ -56,9 +56,9 @@ func (o *Options) measure(ctx context.Context, p Policy, calls []call) (*Result,
 }
 
 // predict has the simulator play the same workload.
-func (o *Options) predict(p Policy, t *trace.Trace, rate float64) (Prediction, error) {
+func (o *Options) predict(p replay.Policy, t *trace.Trace, rate float64) (Prediction, error) {
 	r, err := replay.Run(t, replay.Options{
-		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission, CacheScale: 1,
+		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission(), CacheScale: 1,
 	})
 	if err != nil {
 		return Prediction{}, err

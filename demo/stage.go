@@ -15,6 +15,7 @@ import (
 
 	"pointsman/admin"
 	"pointsman/resolve"
+	"pointsman/sim/replay"
 	"pointsman/templates"
 )
 
@@ -31,7 +32,7 @@ type stage struct {
 
 // build starts a stage with a policy and an admission, in the configuration's
 // flow form or empty, and waits until it serves.
-func (o *Options) build(ctx context.Context, policy Policy, admission string) (*stage, error) {
+func (o *Options) build(ctx context.Context, policy replay.Policy, admission string) (*stage, error) {
 	s := &stage{}
 	var err error
 	if s.proxy, err = o.proxy(); err != nil {
@@ -63,7 +64,7 @@ const decisionTimeout = time.Second
 const longestHold = 5 * time.Minute
 
 // start starts the replicas, the agent and the proxy.
-func (o *Options) start(ctx context.Context, s *stage, policy Policy, admission string) error {
+func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, admission string) error {
 	ports, err := freePorts(3*o.Replicas + 3)
 	if err != nil {
 		return err

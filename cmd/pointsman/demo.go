@@ -47,12 +47,6 @@ func (c *demoCmd) options() (o demo.Options, err error) {
 	if o.Self, err = os.Executable(); err != nil {
 		return o, err
 	}
-	list, err := replay.ParsePolicies(policies, c.Policy)
-	if err != nil {
-		return o, err
-	}
-	for _, p := range list {
-		o.Policies = append(o.Policies, demo.Policy{Name: p.Name, Flow: p.Flow, Late: p.Late, New: p.New, Admission: p.Admission()})
-	}
-	return o, nil
+	o.Policies, err = replay.ParsePolicies(policies, c.Policy)
+	return o, err
 }

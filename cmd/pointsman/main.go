@@ -5,16 +5,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 
 	"pointsman/config"
 	"pointsman/resolve"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the agent."`
@@ -28,25 +24,20 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-type versionCmd struct{}
-
-func (versionCmd) Run() error {
-	fmt.Println(versionText())
-	return nil
-}
-
-func versionText() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return fmt.Sprintf("pointsman %s (%s)", version, info.GoVersion)
-	}
-	return "pointsman " + version
+// options of the parser, with the defaults that the commands share.
+var options = []kong.Option{
+	kong.Name("pointsman"),
+	kong.Description("The route-decision agent for LLM serving behind HAProxy or nginx."),
+	kong.Vars{
+		"default_admin": config.DefaultAdmin, "default_config": defaultConfig, "default_policy": config.DefaultPolicy,
+		"spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir,
+	},
+	kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	kong.UsageOnError(),
 }
 
 func main() {
-	var c cli
-	ctx := kong.Parse(&c, kong.Name("pointsman"), kong.UsageOnError(),
-		kong.Description("The route-decision agent for LLM serving behind HAProxy or nginx."),
-		kong.Vars{"default_admin": config.DefaultAdmin, "default_config": defaultConfig, "default_policy": config.DefaultPolicy, "spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	ctx := kong.Parse(&cli{}, options...)
 	if err := ctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "pointsman:", err)
 		os.Exit(1)

@@ -11,15 +11,13 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/bytedance/sonic"
-
-	"pointsman/config"
 )
 
 // simulateArgs parses the arguments of simulate as main does.
 func simulateArgs(t *testing.T, args ...string) *simulateCmd {
 	t.Helper()
 	var c simulateCmd
-	p, err := kong.New(&c, kong.Vars{"default_policy": config.DefaultPolicy})
+	p, err := kong.New(&c, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

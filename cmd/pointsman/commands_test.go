@@ -1,0 +1,141 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"pointsman/demo"
+)
+
+// run parses and runs a command line, and returns what it prints.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	p, err := kong.New(&cli{}, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := p.Parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	stdout := os.Stdout
+	os.Stdout = out
+	defer func() { os.Stdout = stdout }()
+	err = ctx.Run()
+	text, readErr := os.ReadFile(out.Name())
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	return string(text), err
+}
+
+// write writes a configuration.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pointsman.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const onePool = "listen: {nginx: 'unix:///run/pointsman/nginx.sock'}\npools: {llama: {models: [m], replicas: {r1: {address: '127.0.0.1:1'}}}}\n"
+
+func TestRenderAndCheck(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // with no proxy in it
+	conf := write(t, onePool)
+	for args, want := range map[string]string{
+		"version":                                     "pointsman dev (go",
+		"render systemd":                              "# ===== file pointsman.service =====",
+		"render haproxy --version 3.2":                "# ===== file haproxy.cfg =====",
+		"render haproxy --version 3.2 --attach":       "# ===== paste into your section frontend =====",
+		"render nginx":                                "# ===== file nginx.conf =====",
+		"render nginx --attach --nginx-dir /etc/here": "/etc/here/",
+		"check --version 3.2":                         "haproxy 3.2: rendered, but there is no haproxy here to try it",
+	} {
+		list := strings.Fields(args)
+		if list[0] != "version" {
+			list = append(list, "--config", conf)
+		}
+		if out, err := run(t, list...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: no %q, %v in\n%s", args, want, err, out)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "new")
+	if _, err := run(t, "render", "nginx", "--attach", "--config", conf, "--out", dir); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) == 0 {
+		t.Errorf("%v, %v", files, err)
+	}
+	for _, command := range []string{"render haproxy", "render nginx", "check", "serve"} {
+		args := append(strings.Fields(command), "--config", conf+".absent")
+		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
+func TestStatusAndExplain(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/status":
+			io.WriteString(w, `{"version": "v9", "pools": []}`)
+		case "/signals":
+			io.WriteString(w, `[{"pool": "llama", "replica": "r1"}]`)
+		default:
+			io.WriteString(w, `{"status": 404, "reason": "no pool"}`)
+		}
+	}))
+	defer s.Close()
+	body := write(t, `{"model": "m"}`)
+	for args, want := range map[string]string{
+		"status --once":           "pointsman v9",
+		"status":                  "pointsman v9", // not a terminal
+		"status --json":           `{"version": "v9", "pools": []}`,
+		"status --once --signals": "llama",
+		"explain " + body:         "refused with 404: no pool",
+		"explain --json " + body:  `{"status": 404, "reason": "no pool"}`,
+	} {
+		list := append(strings.Fields(args), "--admin", s.Listener.Addr().String())
+		if out, err := run(t, list...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: no %q, %v in\n%s", args, want, err, out)
+		}
+	}
+	for _, args := range [][]string{{"status", "--json"}, {"status", "--once"}, {"explain", body}, {"explain", body + ".absent"}} {
+		if _, err := run(t, append(args, "--admin", "127.0.0.1:1")...); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+}
+
+func TestDemoOptions(t *testing.T) {
+	c := demoCmd{Proxy: demo.Nginx, HAProxy: "h", Nginx: "run in-box nginx", Policy: []string{"random,session:fallbacks=1", "least_work_late"}, Requests: 7}
+	o, err := c.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Command) != 3 || o.Requests != 7 || len(o.Policies) != 3 || o.Policies[1].Flow != "{name: session, fallbacks: 1}" || o.Policies[1].Late || !o.Policies[2].Late || o.Self == "" {
+		t.Errorf("%+v", o)
+	}
+	if c.Run() == nil {
+		t.Error("a demo of 7 requests ran")
+	}
+	c.Policy = []string{"nonsense"}
+	if err := c.Run(); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		t.Error(err)
+	}
+}
