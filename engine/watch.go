@@ -34,7 +34,7 @@ type Watch struct {
 }
 
 // source is a replica with the options by which it is followed. When an option
-// changes, the replica is followed anew.
+// changes, the replica is followed as a new source.
 type source struct {
 	pool             *decider.Pool
 	replica, address string

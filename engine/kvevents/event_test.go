@@ -29,7 +29,7 @@ func FuzzReadBatch(f *testing.F) {
 				splitExtraKeys(x, e.lora)
 			}
 			if len(e.hashes) > len(payload) || len(e.tokens) > len(payload) {
-				t.Fatal("more than there can be")
+				t.Fatal("an event is larger than its batch")
 			}
 		})
 		if n > len(payload) {
@@ -38,8 +38,8 @@ func FuzzReadBatch(f *testing.F) {
 	})
 }
 
-// BenchmarkBlockEvents takes in batches as of a busy replica: each stores the
-// four blocks of one event and removes as many, in a cache of 60,000.
+// BenchmarkBlockEvents applies the batches of a busy replica: each stores four blocks
+// and removes four, in a cache of 60,000.
 func BenchmarkBlockEvents(b *testing.B) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: kvAware(16), Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})

@@ -208,7 +208,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 	}
 	same := func(what string) {
 		t.Helper()
-		ask(1) // tells whether the last batches were lost
+		ask(1) // shows whether the last batches were lost
 		until(t, what, func() bool { return maps.Equal(keys(rank), there()) })
 	}
 	same("the first blocks")

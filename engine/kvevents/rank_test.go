@@ -14,17 +14,16 @@ import (
 	"pointsman/sim/fakevllm"
 )
 
-// Over ten minutes of random work with gaps, restarts, replays that fail or
-// break off, and evictions all the time, what is believed cached is at every
-// quiet moment exactly what can be told by what has come, no more and no less;
-// and that is all of the engine's cache where no batch is lost for good.
+// Through ten minutes of random work with evictions, lost batches, restarts, and
+// replays that fail or break off, the index has exactly the blocks that the batches
+// prove to be cached. Without losses that is the whole cache.
 func TestIndexMatchesTheEngine(t *testing.T) {
 	for kind, name := range []string{"lossless", "lossy", "dead replay", "no replay"} {
-		var sum link
+		var sum rig
 		for seed := range uint64(4) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLink(t, rand.New(rand.NewPCG(seed, uint64(kind))))
-				l.kind = linkKind(kind)
+				l := newRig(t, rand.New(rand.NewPCG(seed, uint64(kind))))
+				l.kind = faults(kind)
 				l.lossy = l.kind != lossless
 				if l.kind == noReplay {
 					l.follower.replay = ""
@@ -43,24 +42,24 @@ func TestIndexMatchesTheEngine(t *testing.T) {
 					case n < 992:
 						l.clear()
 					default:
-						l.quiet()
+						l.verify()
 					}
 				}
-				l.quiet()
+				l.verify()
 				sum.exact, sum.of = sum.exact+l.exact, sum.of+l.of
 				sum.known, sum.stored = sum.known+l.known, sum.stored+l.stored
 			})
 		}
-		t.Logf("%s: all was known at %d of %d quiet moments, and %.1f %% of all blocks", name, sum.exact, sum.of, 100*float64(sum.known)/float64(sum.stored))
-		if sum.of < 1000 || linkKind(kind) == lossless && sum.exact != sum.of {
-			t.Errorf("%s: all was known at %d of %d quiet moments", name, sum.exact, sum.of)
+		t.Logf("%s: the whole cache was known at %d of %d verifications, and %.1f %% of all blocks", name, sum.exact, sum.of, 100*float64(sum.known)/float64(sum.stored))
+		if sum.of < 1000 || faults(kind) == lossless && sum.exact != sum.of {
+			t.Errorf("%s: the whole cache was known at %d of %d verifications", name, sum.exact, sum.of)
 		}
 	}
 }
 
 func TestRanksAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, rand.New(rand.NewPCG(1, 1)))
+		l := newRig(t, rand.New(rand.NewPCG(1, 1)))
 		m := l.follower.rank.index
 		a, b := l.follower.rank, m.newRank()
 		tokens := []uint32{1, 2, 3, 4}
@@ -90,7 +89,7 @@ func TestRanksAddUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := believed(); got != step.want {
-				t.Errorf("step %d: %d tokens believed cached, want %d", i, got, step.want)
+				t.Errorf("step %d: %d tokens are taken to be cached, want %d", i, got, step.want)
 			}
 		}
 		if err := b.applyLive(20, stored); err != nil {
@@ -102,11 +101,11 @@ func TestRanksAddUp(t *testing.T) {
 	})
 }
 
-// What is not to be matched by a prompt of text alone gets a key of its own,
-// and what cannot be understood is counted.
+// Blocks of an adapter or with a cache_salt have keys of their own. Blocks that cannot
+// be keyed are counted.
 func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, rand.New(rand.NewPCG(2, 2)))
+		l := newRig(t, rand.New(rand.NewPCG(2, 2)))
 		tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
 		keys := func(f func(e *fakevllm.KVEvents)) map[uint64]bool {
 			m := &Index{pool: l.pool, replica: "r0", blockTokens: testBlock}
@@ -128,7 +127,7 @@ func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 			})
 			for _, k := range kvcache.AppendKeys(nil, prompt.Seed(l.pool.NameBytes(), []byte(c.lora), []byte(c.salt)), tokens, testBlock) {
 				if !got[k] {
-					t.Errorf("%+v: the key of the prompt is not there", c)
+					t.Errorf("%+v: the index lacks a key of the prompt", c)
 				}
 			}
 		}
@@ -144,20 +143,19 @@ func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 		e.Stored(9, 8, false, tokens[:4], "", "")
 		_, p, _ = e.Batch(0)
 		if err := r.applyLive(1, p); err != nil || m.Status().Orphans != 1 {
-			t.Errorf("a block after one that nobody knows: %v %+v", err, m.Status())
+			t.Errorf("a block after an unknown one: %v %+v", err, m.Status())
 		}
 		if err := r.applyLive(2, []byte("nonsense")); err == nil || m.Status().Rebuilt != 1 {
-			t.Errorf("nonsense: %v %+v", err, m.Status())
+			t.Errorf("a malformed batch: %v %+v", err, m.Status())
 		}
 	})
 }
 
-// A block proves those before it, but not where layers look back no further than
-// a window.
+// A stored block implies the blocks before it, except with a sliding window.
 func TestInfersEarlierBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, window := range []bool{false, true} {
-			l := newLink(t, rand.New(rand.NewPCG(4, 4)))
+			l := newRig(t, rand.New(rand.NewPCG(4, 4)))
 			r := l.follower.rank
 			e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock})
 			tokens := make([]uint32, testBlock)
@@ -168,7 +166,7 @@ func TestInfersEarlierBlocks(t *testing.T) {
 				t.Fatal(err, r.table.liveBlocks)
 			}
 			if r.lostBefore(2, true); r.table.liveBlocks != 0 {
-				t.Fatal("what may be gone is believed to be there")
+				t.Fatal("a block that may be gone is in the index")
 			}
 			b := msgp.AppendString(msgp.AppendMapHeader(msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 2), 0), 1), 6), "type")
 			b = msgp.AppendString(b, "BlockStored")
@@ -193,11 +191,11 @@ func TestInfersEarlierBlocks(t *testing.T) {
 	})
 }
 
-// What is kept for a book is bounded, and when it is too much the book is given
-// up, not what is known.
+// The buffer is bounded. Beyond the bound the confirmed snapshot is given up, not the
+// live one.
 func TestBufferIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, rand.New(rand.NewPCG(5, 5)))
+		l := newRig(t, rand.New(rand.NewPCG(5, 5)))
 		r := l.follower.rank
 		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: testBlock, Keep: 1})
 		r.lostBefore(5, true)
@@ -213,22 +211,22 @@ func TestBufferIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.bufferedBytes > maxBuffered || n > 10_000 {
-				t.Fatalf("%d bytes are kept of %d batches", r.bufferedBytes, n)
+				t.Fatalf("%d bytes are buffered after %d batches", r.bufferedBytes, n)
 			}
 		}
 		if len(r.buffered) > 0 || r.bufferedBytes != 0 || r.table.liveBlocks != int(n-5)*1000 {
-			t.Errorf("%d batches and %d bytes are kept, %d blocks known of %d", len(r.buffered), r.bufferedBytes, r.table.liveBlocks, (n-5)*1000)
+			t.Errorf("%d batches and %d bytes are buffered, %d live blocks of %d", len(r.buffered), r.bufferedBytes, r.table.liveBlocks, (n-5)*1000)
 		}
 	})
 }
 
-// An engine that never tells what is gone does not fill the memory: all is
-// forgotten at the bound, and what it tells then counts again.
+// An engine that never reports removals does not fill the memory: at the bound the
+// index starts over.
 func TestBlocksAreBounded(t *testing.T) {
 	defer func(n int) { maxBlocks = n }(maxBlocks)
 	maxBlocks = 5000
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(t, rand.New(rand.NewPCG(6, 6)))
+		l := newRig(t, rand.New(rand.NewPCG(6, 6)))
 		m := &Index{pool: l.pool, replica: "r1", blockTokens: testBlock}
 		m.startFollowing()
 		r := m.newRank()
@@ -237,7 +235,7 @@ func TestBlocksAreBounded(t *testing.T) {
 		failed := 0
 		for n := range uint64(100) {
 			if n == 50 {
-				r.lostBefore(n, true) // there is a book, too
+				r.lostBefore(n, true) // with a confirmed snapshot
 			}
 			for i := range uint64(100) {
 				key := 1 + 100*n + i
@@ -255,7 +253,7 @@ func TestBlocksAreBounded(t *testing.T) {
 			}
 		}
 		if s := m.Status(); failed == 0 || failed > 2 || s.Blocks == 0 {
-			t.Errorf("%d times too many, %d blocks in the end", failed, s.Blocks)
+			t.Errorf("%d batches failed, %d blocks in the end", failed, s.Blocks)
 		}
 	})
 }

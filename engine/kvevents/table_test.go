@@ -8,13 +8,13 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// A table under the same changes as a map, with blocks that come before those
-// that they follow: its keys are those of the whole chains.
+// A table agrees with a map under random changes, with blocks stored before their
+// parents: each key is that of the whole chain.
 func TestTable(t *testing.T) {
 	const n = 3000
 	r := rand.New(rand.NewPCG(3, 3))
 	var table table
-	told := map[uint64]bool{}
+	reported := map[uint64]bool{}
 	counts, named := map[uint64]uint16{}, map[uint64]bool{}
 	key := func(h uint64) uint64 { // each third block is the first of a prompt
 		k := h - h%3
@@ -44,9 +44,9 @@ func TestTable(t *testing.T) {
 			}
 			if s.state&slotKeyed != 0 {
 				if s.count[live] > 0 {
-					told[s.key] = true
+					reported[s.key] = true
 				}
-				table.keyChildren(s, func(k uint64) { told[k] = true })
+				table.keyChildren(s, func(k uint64) { reported[k] = true })
 			}
 		}
 		c := counts[h]
@@ -58,9 +58,9 @@ func TestTable(t *testing.T) {
 		counts[h] = c
 		if table.setCount(table.find(h), live, c) {
 			if c > 0 {
-				told[table.find(h).key] = true
+				reported[table.find(h).key] = true
 			} else {
-				delete(told, table.find(h).key)
+				delete(reported, table.find(h).key)
 			}
 		}
 		if step%10_000 > 0 {
@@ -75,14 +75,13 @@ func TestTable(t *testing.T) {
 				}
 			}
 		}
-		if table.liveBlocks != known || !maps.Equal(told, want) {
-			t.Fatalf("step %d: %d blocks, want %d; %d keys told, want %d", step, table.liveBlocks, known, len(told), len(want))
+		if table.liveBlocks != known || !maps.Equal(reported, want) {
+			t.Fatalf("step %d: %d blocks, want %d; %d keys reported, want %d", step, table.liveBlocks, known, len(reported), len(want))
 		}
 	}
 }
 
-// Blocks that are not there are remembered up to a bound, and those that are
-// there never forgotten.
+// Idle blocks are remembered up to a bound, others always.
 func TestTableEvictsIdleBlocks(t *testing.T) {
 	for _, unsure := range []bool{false, true} {
 		var table table
@@ -92,12 +91,12 @@ func TestTableEvictsIdleBlocks(t *testing.T) {
 				table.setCount(s, int(h/10)%2, 1)
 			}
 			if s = table.find(h); h%10 != 1 {
-				table.setContent(s, h+1_000_000, h) // waits for ever
+				table.setContent(s, h+1_000_000, h) // its parent never gets a key
 			}
 			table.evictIdle(unsure)
 		}
 		if table.idle > minIdle || table.used > 2*minIdle+1 || table.orphans > table.used || len(table.children) != table.orphans {
-			t.Errorf("%d idle of %d, %d orphans, %d waited for", table.idle, table.used, table.orphans, len(table.children))
+			t.Errorf("%d idle of %d, %d orphans, %d parents", table.idle, table.used, table.orphans, len(table.children))
 		}
 		for h := uint64(0); h < 10*minIdle; h += 10 {
 			if s := table.find(h); s == nil || s.count == [2]uint16{} || s.key != h {

@@ -15,7 +15,7 @@ import (
 	"pointsman/sim/fakevllm"
 )
 
-// spy tells how many tokens of a prompt are believed to be on a replica.
+// spy records how many tokens of a prompt the pool takes to be cached on a replica.
 type spy struct {
 	*policy.KVAware
 	replica, cached int
@@ -26,8 +26,8 @@ func (s *spy) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	return dst
 }
 
-// link is an engine and its follower, in virtual time and without sockets.
-type link struct {
+// rig is an engine and its subscriber, in virtual time and without sockets.
+type rig struct {
 	t      *testing.T
 	rand   *rand.Rand
 	form   fakevllm.KVEventsOptions
@@ -39,42 +39,42 @@ type link struct {
 	pool     *decider.Pool
 	spy      *spy
 	follower *subscriber
-	kind     linkKind
+	kind     faults
 	lossy    bool
-	unsure   bool // the connection has been broken, and there is no replay
+	unsure   bool // the connection broke, and there is no replay
 	prompts  [][]uint32
 
-	making  []happened   // since the last batch
-	batches [][]happened // of the present engine, by number
-	got     []bool       // which of them have come
-	floor   int          // those before it are not known to be of the present engine
-	landed  bool         // a batch has come over the present connection
-	names   map[uint64]happened
-	fold    fold
+	unsent    []change   // changes since the last batch
+	batches   [][]change // changes by batch, of the present run of the engine
+	arrived   []bool     // which of them have arrived
+	floor     int        // the batches below it are not known to be of this run
+	receiving bool       // a batch has arrived over the present connection
+	names     map[uint64]change
+	history   history
 
-	exact, of     int // quiet moments, and those at which all was known
-	known, stored int // blocks, summed over them
+	exact, of     int // verifications, and those at which the whole cache was known
+	known, stored int // blocks, summed over all verifications
 }
 
-// linkKind says what may go wrong on a link.
-type linkKind int
+// faults are what goes wrong between engine and subscriber.
+type faults int
 
 const (
-	lossless   linkKind = iota
-	lossy               // batches are lost, and replays fail or break off now and then
-	deadReplay          // batches are lost, and all replays
+	lossless     faults = iota
+	lossy               // batches are lost, and some replays fail or break off
+	failedReplay        // batches are lost, and all replays fail
 	noReplay            // batches are lost, and there is no replay
 )
 
-// fold is what the batches from one on tell.
-type fold struct {
+// history is what the batches from one on prove.
+type history struct {
 	from, upto int
-	there      map[uint64]bool
-	whole      bool // and all that is there
+	cached     map[uint64]bool
+	complete   bool // cached is the whole cache
 }
 
-// happened is one thing that happened to a block, as the engine knows it.
-type happened struct {
+// change is one change to the cache of the engine.
+type change struct {
 	key, parent            uint64
 	stored, first, cleared bool // else the block was removed
 }
@@ -91,8 +91,8 @@ func kvAware(blockTokens int) *policy.KVAware {
 	return p
 }
 
-func newLink(t *testing.T, r *rand.Rand) *link {
-	l := &link{t: t, rand: r, form: fakevllm.KVEventsOptions{
+func newRig(t *testing.T, r *rand.Rand) *rig {
+	l := &rig{t: t, rand: r, form: fakevllm.KVEventsOptions{
 		BlockSize: testBlock, Maps: r.IntN(2) == 0, ByteHashes: r.IntN(2) == 0, Keep: 1 << (3 + r.IntN(10)),
 	}}
 	l.spy = &spy{KVAware: kvAware(testBlock)}
@@ -102,7 +102,7 @@ func newLink(t *testing.T, r *rand.Rand) *link {
 	l.pool = d.Pool("llama")
 	m := &Index{pool: l.pool, replica: "r0", blockTokens: testBlock}
 	l.follower = &subscriber{rank: m.newRank(), replay: "there is one", log: func(string, error) {}, replayer: l.replay}
-	l.names = map[uint64]happened{}
+	l.names = map[uint64]change{}
 	m.startFollowing()
 	l.startEngine()
 	// Prompts are branches of one another.
@@ -120,15 +120,15 @@ func newLink(t *testing.T, r *rand.Rand) *link {
 	return l
 }
 
-// startEngine begins with an engine whose cache is empty.
-func (l *link) startEngine() {
+// startEngine starts an engine with an empty cache.
+func (l *rig) startEngine() {
 	l.log = fakevllm.NewKVEvents(l.form)
-	l.making, l.batches, l.got, l.floor, l.landed, l.fold = nil, nil, nil, 0, false, fold{}
+	l.unsent, l.batches, l.arrived, l.floor, l.receiving, l.history = nil, nil, nil, 0, false, history{}
 	l.starts++
 	l.emptyEngine()
 }
 
-func (l *link) emptyEngine() {
+func (l *rig) emptyEngine() {
 	e, err := sim.NewEngine(sim.EngineOptions{
 		Profile: sim.Profile8B, BlockSize: testBlock, CacheTokens: 80 * testBlock,
 		Stored: func(j *sim.Job, i int) {
@@ -136,11 +136,11 @@ func (l *link) emptyEngine() {
 			if i > 0 {
 				parent = j.Blocks[i-1]
 			}
-			l.making = append(l.making, happened{key: j.Blocks[i], parent: parent, stored: true, first: i == 0})
+			l.unsent = append(l.unsent, change{key: j.Blocks[i], parent: parent, stored: true, first: i == 0})
 			l.log.Stored(j.Blocks[i], parent, i == 0, j.Owner.([]uint32)[i*testBlock:(i+1)*testBlock], "", "")
 		},
 		Removed: func(key uint64) {
-			l.making = append(l.making, happened{key: key})
+			l.unsent = append(l.unsent, change{key: key})
 			l.log.Removed(key)
 		},
 	})
@@ -151,19 +151,19 @@ func (l *link) emptyEngine() {
 }
 
 // clear empties the engine's cache.
-func (l *link) clear() {
+func (l *rig) clear() {
 	l.step(1 << 20)
 	l.emptyEngine()
-	l.making = append(l.making, happened{cleared: true})
+	l.unsent = append(l.unsent, change{cleared: true})
 	l.log.Cleared()
 	l.publish()
 }
 
 var errLost = errors.New("lost")
 
-// replay is what the engine answers when it is asked for past batches.
-func (l *link) replay(context.Context) error {
-	if l.lossy && l.rand.IntN(3) == 0 || l.kind == deadReplay {
+// replay plays the role of subscriber.replayOnce.
+func (l *rig) replay(context.Context) error {
+	if l.lossy && l.rand.IntN(3) == 0 || l.kind == failedReplay {
 		return errLost
 	}
 	p := l.follower.rank.newReplay()
@@ -182,9 +182,9 @@ func (l *link) replay(context.Context) error {
 		if err != nil {
 			return
 		}
-		l.came(n)
+		l.arrive(n)
 		if int(n) < l.floor {
-			l.floor = 0 // one from before the connection broke
+			l.floor = 0 // the engine still has a batch from before the connection broke
 		}
 	})
 	if err != nil {
@@ -193,9 +193,9 @@ func (l *link) replay(context.Context) error {
 	return p.end()
 }
 
-// came notes that the follower has been given a batch.
-func (l *link) came(number uint64) {
-	l.got[number] = true
+// arrive notes that the subscriber has got a batch.
+func (l *rig) arrive(number uint64) {
+	l.arrived[number] = true
 	for _, h := range l.batches[number] {
 		if h.stored {
 			l.names[h.key] = h
@@ -203,29 +203,28 @@ func (l *link) came(number uint64) {
 	}
 }
 
-// publish sends what happened, unless it is lost. It reports whether something
-// came.
-func (l *link) publish() bool {
+// publish publishes the changes, unless the batch is lost. It reports whether a batch
+// has arrived.
+func (l *rig) publish() bool {
 	number, payload, ok := l.log.Batch(float64(l.starts))
 	if !ok {
 		return false
 	}
-	l.batches, l.got = append(l.batches, l.making), append(l.got, false)
-	l.making = nil
+	l.batches, l.arrived = append(l.batches, l.unsent), append(l.arrived, false)
+	l.unsent = nil
 	if l.lossy && l.rand.IntN(20) == 0 {
 		return false
 	}
 	l.follower.onBatch(context.Background(), number, payload, l.unsure)
 	l.unsure = false
-	l.landed = true
-	l.came(number)
+	l.receiving = true
+	l.arrive(number)
 	l.follower.retryReplay(context.Background())
 	return true
 }
 
-// step lets the engine compute until it is idle, or only for a while. It
-// reports whether something came.
-func (l *link) step(most int) (came bool) {
+// step runs up to most steps of the engine. It reports whether a batch has arrived.
+func (l *rig) step(most int) (came bool) {
 	for range most {
 		next, busy := l.engine.Next()
 		if !busy {
@@ -241,58 +240,58 @@ func (l *link) step(most int) (came bool) {
 	return came
 }
 
-func (l *link) submit() {
+func (l *rig) submit() {
 	l.submitPrompt(l.prompts[l.rand.IntN(len(l.prompts))])
 }
 
-func (l *link) submitPrompt(p []uint32) {
+func (l *rig) submitPrompt(p []uint32) {
 	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, prompt.Seed(l.pool.NameBytes(), nil, nil), p, testBlock)}
 	if err := l.engine.Submit(l.now, j); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// restart is a new engine process: an empty cache, batches from 0 on.
-func (l *link) restart() {
+// restart starts a new engine process: an empty cache, batches from 0 on.
+func (l *rig) restart() {
 	l.startEngine()
 	l.reconnect()
 }
 
-// reconnect breaks the follower's connection, which stands again at once.
-func (l *link) reconnect() {
-	if l.landed {
-		clear(l.got[:l.floor]) // not known to be of this engine, and never will be
-		l.floor, l.landed = len(l.got), false
-		for l.floor > 0 && !l.got[l.floor-1] {
+// reconnect breaks the connection and makes it again at once.
+func (l *rig) reconnect() {
+	if l.receiving {
+		clear(l.arrived[:l.floor]) // never known to be of this run
+		l.floor, l.receiving = len(l.arrived), false
+		for l.floor > 0 && !l.arrived[l.floor-1] {
 			l.floor--
 		}
 	}
 	l.unsure = l.follower.onConnect(context.Background())
 	if l.kind == noReplay {
-		l.floor = 0 // it goes by the numbers alone
+		l.floor = 0 // without replay the numbers decide
 	}
 }
 
-// tellable are the keys of the blocks that are there for sure by all that has
-// come: those stored, and those that another one was stored after, since the
-// last batch that has not come, and not removed again.
-func (l *link) tellable() (keys map[uint64]bool, whole bool) {
+// provable returns the keys of the blocks that the batches prove to be cached: since
+// the last one that has not arrived, those stored and those before them, without those
+// removed. complete means that this is the whole cache.
+func (l *rig) provable() (keys map[uint64]bool, complete bool) {
 	from := l.floor
-	for n, got := range l.got {
+	for n, got := range l.arrived {
 		if !got {
 			from = max(from, n+1)
 		}
 	}
-	if f := &l.fold; f.there == nil || f.from != from {
-		*f = fold{from: from, upto: from, there: map[uint64]bool{}, whole: from == 0}
+	if f := &l.history; f.cached == nil || f.from != from {
+		*f = history{from: from, upto: from, cached: map[uint64]bool{}, complete: from == 0}
 	}
-	there := l.fold.there
-	for ; l.fold.upto < len(l.batches); l.fold.upto++ {
-		for _, h := range l.batches[l.fold.upto] {
+	there := l.history.cached
+	for ; l.history.upto < len(l.batches); l.history.upto++ {
+		for _, h := range l.batches[l.history.upto] {
 			switch {
 			case h.cleared:
 				clear(there)
-				l.fold.whole = true
+				l.history.complete = true
 			case !h.stored:
 				delete(there, h.key)
 			default:
@@ -307,7 +306,7 @@ func (l *link) tellable() (keys map[uint64]bool, whole bool) {
 			}
 		}
 	}
-	// The key of a block is known where all before it have been named.
+	// The key of a block is known if the content of all before it is.
 	keys = map[uint64]bool{}
 	for key := range there {
 		h, named := l.names[key]
@@ -318,50 +317,50 @@ func (l *link) tellable() (keys map[uint64]bool, whole bool) {
 			keys[key] = true
 		}
 	}
-	return keys, l.fold.whole
+	return keys, l.history.complete
 }
 
-// quiet lets all come to rest and compares what is believed with what can be
-// told, and that with what is there.
-func (l *link) quiet() {
+// verify lets the engine finish and the subscriber catch up. Then the index must have
+// exactly the blocks that are provable, all of them cached, and the pool must use them.
+func (l *rig) verify() {
 	l.step(1 << 20)
 	before := l.lossy
 	l.lossy = false
 	time.Sleep(max(replayAfter, lastRetry))
 	_ = l.follower.requestReplay(context.Background())
-	if l.kind >= deadReplay { // only a batch can tell that the one before it was lost
+	if l.kind >= failedReplay { // only a batch shows that the one before it was lost
 		for came := false; !came; came = l.step(1 << 20) {
 			l.submitPrompt([]uint32{l.rand.Uint32(), 1, 2, 3})
 		}
 	}
 	l.lossy = before
-	tellable, whole := l.tellable()
+	provable, complete := l.provable()
 	known := map[uint64]bool{}
 	l.follower.rank.table.keys(func(key uint64) { known[key] = true })
 	for key := range known {
-		if !tellable[key] {
-			l.t.Fatalf("a block is believed cached of which nothing told (cached: %v): from %d floor %d of %d whole %v", l.engine.Holds(key), l.fold.from, l.floor, len(l.got), whole)
+		if !provable[key] {
+			l.t.Fatalf("the index has a block that nothing proves (cached: %v): from %d floor %d of %d complete %v", l.engine.Holds(key), l.history.from, l.floor, len(l.arrived), complete)
 		}
 	}
-	if len(known) != len(tellable) {
+	if len(known) != len(provable) {
 		r := l.follower.rank
-		l.t.Fatalf("%d blocks are known to be cached, %d could be: %+v behind=%v adrift=%v from %d of %d keep %d floor %d ", len(known), len(tellable), r.snapshots, r.confirming, r.disconnected, l.fold.from, len(l.batches), l.form.Keep, l.floor)
+		l.t.Fatalf("the index has %d blocks, %d are provable: %+v confirming=%v disconnected=%v from %d of %d keep %d floor %d ", len(known), len(provable), r.snapshots, r.confirming, r.disconnected, l.history.from, len(l.batches), l.form.Keep, l.floor)
 	}
-	for key := range tellable {
+	for key := range provable {
 		if !l.engine.Holds(key) {
-			l.t.Fatal("what is told is not so")
+			l.t.Fatal("a provable block is not cached")
 		}
 	}
 	stored := l.engine.Stats().CachedBlocks
-	if whole && stored != len(known) {
-		l.t.Fatalf("%d blocks are known to be cached, %d are, and all was told", len(known), stored)
+	if complete && stored != len(known) {
+		l.t.Fatalf("the index has %d blocks of %d, and all are provable", len(known), stored)
 	}
 	l.of++
 	if stored == len(known) {
 		l.exact++
 	}
 	l.known, l.stored = l.known+len(known), l.stored+stored
-	// The pool goes by it.
+	// The pool uses the index.
 	var d decider.Decision
 	for _, p := range l.prompts {
 		r := decider.Request{Pool: l.pool}
@@ -370,11 +369,11 @@ func (l *link) quiet() {
 		l.pool.Decide(&r, &d)
 		l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})
 		want := 0
-		for want < len(keys) && tellable[keys[want]] {
+		for want < len(keys) && provable[keys[want]] {
 			want++
 		}
 		if believed := l.spy.cached / testBlock; believed != want {
-			l.t.Fatalf("%d of %d blocks of a prompt are believed cached, not %d", believed, len(keys), want)
+			l.t.Fatalf("the pool takes %d of %d blocks of a prompt to be cached, not %d", believed, len(keys), want)
 		}
 	}
 }
