@@ -6,32 +6,32 @@ import (
 	"pointsman/decider"
 )
 
-// CacheAware balances by requests in flight when the pool is out of balance,
-// and else sends a request where most of its prompt was sent before, if that
-// is enough. It is the policy of SGLang's gateway with the same options and
-// defaults; those of vLLM's router, which took it over, are 0.5, 32 and 1.1.
-// Ties are broken by chance.
+// CacheAware sends a request to the replica that was sent most of its prompt
+// before, if that is enough of it. While the pool is out of balance, it sends it
+// to the replica with the fewest requests in flight. It is the policy of SGLang's
+// gateway, with the same options and defaults; vLLM's router has the same policy
+// with the defaults 0.5, 32 and 1.1. Ties are broken at random.
 type CacheAware struct {
 	CacheAwareOptions
 	routed
 }
 
-// CacheAwareOptions are the knobs of CacheAware, named as in SGLang.
+// CacheAwareOptions are the options of CacheAware, named as in SGLang.
 type CacheAwareOptions struct {
-	// CacheThreshold is the share of the prompt, 0 to 1, that must have been
-	// sent to a replica before for the request to follow it.
+	// CacheThreshold is the share of the prompt, 0 to 1, above which a request
+	// goes to the replica that was sent that share before.
 	CacheThreshold float64 `yaml:"cache_threshold"`
 	// The pool is out of balance when the most requests in flight exceed the
 	// fewest by more than BalanceAbsThreshold, and are more than
 	// BalanceRelThreshold times as many.
 	BalanceAbsThreshold int     `yaml:"balance_abs_threshold"`
 	BalanceRelThreshold float64 `yaml:"balance_rel_threshold"`
-	// MaxTreeSize is how many characters are remembered of what a replica was
-	// sent.
+	// MaxTreeSize is how many characters of the prompts sent to a replica are
+	// remembered.
 	MaxTreeSize int `yaml:"max_tree_size"`
 }
 
-// CacheAwareDefaults are SGLang's.
+// CacheAwareDefaults are the defaults of SGLang.
 var CacheAwareDefaults = CacheAwareOptions{
 	CacheThreshold: 0.3, BalanceAbsThreshold: 64, BalanceRelThreshold: 1.5, MaxTreeSize: 1 << 26,
 }
@@ -61,8 +61,8 @@ func NewCacheAware(o CacheAwareOptions) (*CacheAware, error) {
 
 var cacheAwareTerms = []string{"match_rate", "sent_blocks"}
 
-// Terms implements Termed: match_rate is the share of the prompt the replica
-// was sent before, sent_blocks what it was sent in all.
+// Terms implements Termed: match_rate is the share of the prompt that the replica
+// was sent before, sent_blocks how many blocks it was sent in all.
 func (*CacheAware) Terms() []string { return cacheAwareTerms }
 
 // Rank implements Policy.

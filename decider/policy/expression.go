@@ -10,8 +10,8 @@ import (
 	"pointsman/session"
 )
 
-// Expression takes the candidate for which a formula of the configuration is
-// lowest, ties by chance. Choose it for a rule of your own that needs no Go.
+// Expression takes the candidate for which a formula in the configuration is
+// lowest, ties at random. Choose it for a rule of your own that needs no Go.
 type Expression struct {
 	f      formula
 	used   []int // quantities that the formula names
@@ -23,13 +23,13 @@ type Expression struct {
 	at     evaluation
 }
 
-// ExpressionOptions are the knobs of Expression.
+// ExpressionOptions are the options of Expression.
 type ExpressionOptions struct {
-	// Formula is what is minimised, over the names of the table quantities.
+	// Formula is the cost of a replica, computed from the table quantities.
 	Formula string `yaml:"formula"`
 }
 
-// maxFormula bounds the text of a formula in bytes.
+// maxFormula is the maximum length of a formula in bytes.
 const maxFormula = 4096
 
 // Validate returns an error that names the option at fault and the place in the
@@ -42,7 +42,7 @@ func (o ExpressionOptions) Validate() error {
 func (o ExpressionOptions) parse() (f formula, used []int, err error) {
 	switch {
 	case o.Formula == "":
-		return nil, nil, errors.New("formula: want one, as in_flight / weight; the lowest wins")
+		return nil, nil, errors.New("formula: want a formula such as in_flight / weight; the lowest value wins")
 	case len(o.Formula) > maxFormula:
 		return nil, nil, fmt.Errorf("formula: want at most %d bytes", maxFormula)
 	}
@@ -80,7 +80,7 @@ func (p *Expression) UsesPrefix() bool { return p.prefix }
 // Members implements MemberObserver.
 func (p *Expression) Members(replicas []*decider.Replica) { p.table = sessionTable(replicas) }
 
-// Rank implements Policy. A value that is no number, as 0/0, comes last.
+// Rank implements Policy. A value that is not a number, such as 0/0, comes last.
 func (p *Expression) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	e := &p.at
 	e.request, e.view, e.home = r, v, e.home[:0]

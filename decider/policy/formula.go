@@ -11,14 +11,13 @@ import (
 	"github.com/expr-lang/expr/file"
 )
 
-// formula computes a number from values, which hold the quantities that it
-// names, each at its place in quantities; false is 0 and true is 1.
+// formula computes a number from the values of the quantities that it names,
+// ordered as in the table quantities. False is 0 and true is 1.
 type formula func(values []float64) float64
 
-// parseFormula compiles text and tells which of quantities it names. The
-// expression library parses and checks types. What it would run instead of
-// the closures made here boxes every number that it computes, at one
-// allocation each.
+// parseFormula compiles text and returns which quantities it names. The
+// expression library parses it and checks types. The closures made here run in
+// the place of its virtual machine, which allocates for every number.
 func parseFormula(text string) (f formula, used []int, err error) {
 	options := []expr.Option{expr.AsFloat64(), expr.Optimize(false)}
 	names := map[string]any{}
@@ -45,16 +44,16 @@ func parseFormula(text string) (f formula, used []int, err error) {
 	return f, used, nil
 }
 
-// functions are those of one number, beside min and max of any.
+// functions take one number; min and max, which take any, are not among them.
 var functions = map[string]func(float64) float64{"exp": math.Exp, "log": math.Log, "sqrt": math.Sqrt}
 
-// rounding are those that the library has already.
+// rounding are the functions of one number that the library has itself.
 var rounding = map[string]func(float64) float64{"abs": math.Abs, "ceil": math.Ceil, "floor": math.Floor, "round": math.Round}
 
 func notRun(...any) (any, error) { return nil, errors.New("not run") }
 
-// formulaError brings the library's words into one line that begins with the
-// position in the formula. It adds the valid names to an unknown one.
+// formulaError puts an error of the library into one line that begins with the
+// position in the formula. It adds the valid names if a name is unknown.
 func formulaError(formula string, err error) error {
 	var at *file.Error
 	if !errors.As(err, &at) {
@@ -79,8 +78,8 @@ func formulaError(formula string, err error) error {
 	return fmt.Errorf("line %d, column %d of the formula: %s", line, column, text)
 }
 
-// formulaCompiler turns the checked tree into closures. It keeps the first
-// error: a node that is fine to the library but no arithmetic.
+// formulaCompiler turns the checked syntax tree into closures. It keeps the first
+// error: a node that the library accepts but that is not arithmetic.
 type formulaCompiler struct {
 	used []bool // by quantity
 	err  error
@@ -88,7 +87,7 @@ type formulaCompiler struct {
 
 func (c *formulaCompiler) refuse(n ast.Node, what string) formula {
 	if c.err == nil {
-		c.err = &file.Error{Location: n.Location(), Message: what + " is no part of a formula"}
+		c.err = &file.Error{Location: n.Location(), Message: what + " is not allowed in a formula"}
 	}
 	return func([]float64) float64 { return 0 }
 }

@@ -53,17 +53,17 @@ func TestFormulas(t *testing.T) {
 
 func TestFormulasAreRefusedWithTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                 "formula: want one, as in_flight / weight; the lowest wins",
+		"":                                 "formula: want a formula such as in_flight / weight; the lowest value wins",
 		strings.Repeat("1+", 2047) + "100": "formula: want at most 4096 bytes",
 		"in_flight + in_fligth":            "formula: line 1, column 13 of the formula: unknown name in_fligth; want one of in_flight, waiting, ",
 		"1 +\n same_zone * 2":              "formula: line 2, column 12 of the formula: invalid operation: * (mismatched types bool and int)",
 		"1 +":                              "formula: line 1, column 3 of the formula: unexpected token EOF",
 		"same_zone":                        "formula: expected float64, but got bool",
-		"1 + (in_flight ?? 2)":             "formula: line 1, column 16 of the formula: ?? is no part of a formula",
-		"let x = 2; x":                     "formula: line 1, column 5 of the formula: let x = 2; x is no part of a formula",
+		"1 + (in_flight ?? 2)":             "formula: line 1, column 16 of the formula: ?? is not allowed in a formula",
+		"let x = 2; x":                     "formula: line 1, column 5 of the formula: let x = 2; x is not allowed in a formula",
 		"len([1, 2])":                      "formula: line 1, column 5 of the formula: ",
-		"in_flight in [1] ? 1 : 2":         "formula: line 1, column 14 of the formula: [1] is no part of a formula",
-		"min([1, 2])":                      "formula: line 1, column 5 of the formula: [1, 2] is no part of a formula",
+		"in_flight in [1] ? 1 : 2":         "formula: line 1, column 14 of the formula: [1] is not allowed in a formula",
+		"min([1, 2])":                      "formula: line 1, column 5 of the formula: [1, 2] is not allowed in a formula",
 		"log()":                            "formula: line 1, column 1 of the formula: not enough arguments to call log",
 		"now().Unix()":                     "formula: ",
 		"sum(1..1000000000)":               "formula: ",

@@ -2,11 +2,11 @@ package policy
 
 import "pointsman/decider"
 
-// KVAware is LeastWork on the exact tokens of prompts, which the engines
-// themselves make of the text, and on what the engines say of the blocks in
-// their KV caches. Choose it where engines publish KV-cache events and prompts
-// are long: it knows what was evicted, and of requests from elsewhere. A replica
-// without events is predicted, as LeastWork does.
+// KVAware is LeastWork on exact tokens: the engines tokenize the prompts and
+// report which blocks their KV caches hold. Choose it where engines publish
+// KV-cache events and prompts are long: it knows about evictions and about
+// requests that do not come through the proxy. The cache of a replica without
+// events is predicted, as LeastWork does.
 type KVAware struct {
 	LeastWork
 	options decider.TokenOptions

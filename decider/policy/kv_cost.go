@@ -6,24 +6,25 @@ import (
 	"pointsman/decider"
 )
 
-// KVCost sends a request where prompt tokens to compute and blocks in use are
-// fewest together. It is the cost of NVIDIA Dynamo's router, at temperature 0:
+// KVCost sends a request to the replica with the fewest tokens to compute and
+// blocks in use together. It is the cost of NVIDIA Dynamo's router, at
+// temperature 0:
 //
 //	cost = scale · (tokens in prefill + own − credit · cached) / block + blocks in use
 //
-// where the blocks in use count the request's own, and shared ones once. Ties
-// are broken by chance. Choose it if you come from Dynamo and want to compare.
+// The blocks in use include the request's own, and shared ones count once. Ties
+// are broken at random. Choose it to compare with Dynamo.
 type KVCost struct{ KVCostOptions }
 
-// KVCostOptions are the knobs of KVCost.
+// KVCostOptions are the options of KVCost, named as in Dynamo.
 type KVCostOptions struct {
-	// PrefillLoadScale is what a block to be computed weighs against one in use.
+	// PrefillLoadScale is the cost of a block to compute; a block in use costs 1.
 	PrefillLoadScale float64 `yaml:"prefill_load_scale"`
-	// OverlapCredit is the share of what is cached that is taken off.
+	// OverlapCredit is the share of the cached tokens that is subtracted.
 	OverlapCredit float64 `yaml:"overlap_credit"`
 }
 
-// KVCostDefaults are Dynamo's.
+// KVCostDefaults are the defaults of Dynamo.
 var KVCostDefaults = KVCostOptions{PrefillLoadScale: 1, OverlapCredit: 1}
 
 // Validate returns an error that names the option at fault.

@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// LeastRequests takes the candidate with the fewest requests in flight for
-// its weight, ties by chance. Choose it for requests of about equal size.
+// LeastRequests takes the candidate with the fewest requests in flight for its
+// weight, ties at random. Choose it for requests of about equal size.
 type LeastRequests struct{}
 
 var leastRequestsTerms = []string{"load"}

@@ -2,9 +2,9 @@ package policy
 
 import "pointsman/decider"
 
-// LeastTokens takes the candidate with the fewest tokens in flight for its
-// weight, of prompts and, where requests say how many at most, of answers; ties
-// by chance. Choose it when requests differ in size and share no prefixes.
+// LeastTokens takes the candidate with the fewest tokens in flight for its weight,
+// ties at random. The tokens are those of prompts and, for requests that set a
+// limit, of answers. Choose it if requests differ in size and share no prefixes.
 type LeastTokens struct{}
 
 var leastTokensTerms = []string{"tokens"}

@@ -48,13 +48,13 @@ func TestLeastWorkTakesATurnForNoDemand(t *testing.T) {
 		return most
 	}
 	p.Served(document(1, 20, 10))
-	if got, want := duplicate(), workRoom*20*block; got != want {
+	if got, want := duplicate(), workDuplicate*20*block; got != want {
 		t.Errorf("after one turn a duplicate costs %v tokens, want %v", got, want)
 	}
 	for range 2 {
 		p.Served(document(1, 20, 10))
 	}
-	if got := duplicate(); got > workRoom*20*block/2 {
+	if got := duplicate(); got > workDuplicate*20*block/2 {
 		t.Errorf("after three requests at once a duplicate still costs %v tokens", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestLeastWorkLateWeighsDuplicatesByItsOwnWeights(t *testing.T) {
 	p := decidertest.New(LeastWorkLate{}, 4)
 	home := p.Served(document(1, 20, 10))
 	for replica, terms := range p.Terms(document(1, 20, 10)) {
-		duplicate, own := lateCopy*20*block, float64(20*block+10)
+		duplicate, own := lateDuplicate*20*block, float64(20*block+10)
 		if replica == home.Server {
 			duplicate, own = 0, 10
 		}

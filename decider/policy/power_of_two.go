@@ -2,13 +2,13 @@ package policy
 
 import "pointsman/decider"
 
-// PowerOfTwo draws two distinct candidates by chance and takes the one with
-// fewer requests in flight (Mitzenmacher, "The power of two choices in
-// randomized load balancing", 2001). It is the default of Ray Serve: cheap at
-// any number of replicas, and steady when counts are a little stale.
+// PowerOfTwo draws two distinct candidates at random and takes the one with fewer
+// requests in flight (Mitzenmacher, "The power of two choices in randomized load
+// balancing", 2001). It is the default of Ray Serve: cheap with any number of
+// replicas, and stable when counts are a little stale.
 type PowerOfTwo struct{}
 
-// Rank implements Policy. The other one of the pair is the first fallback.
+// Rank implements Policy. The other candidate drawn is the first fallback.
 func (PowerOfTwo) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 	a := v.DrawByWeight(-1)
 	if len(v.Candidates) == 1 {

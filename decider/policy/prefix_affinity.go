@@ -8,12 +8,12 @@ import (
 	"pointsman/decider"
 )
 
-// PrefixAffinity sends a request where most of its prompt was sent before; of
-// equal ones to the least loaded. It is Ray Serve's prefix-cache-aware router
-// with the same options and defaults, for those who come from there: it follows
-// what was sent, not what engines still hold. Two things differ. What it
-// remembers of a replica is bounded even where do_eviction is off, and it learns
-// which replica really served.
+// PrefixAffinity sends a request to the replica that was sent most of its prompt
+// before, and of equal ones to the least loaded. It is Ray Serve's
+// prefix-cache-aware router with the same options and defaults. It follows what
+// was sent, not what engines still hold. Two things differ: what it remembers of a
+// replica is bounded even without do_eviction, and it learns which replica really
+// served. Choose it if you come from Ray.
 type PrefixAffinity struct {
 	PrefixAffinityOptions
 	routed
@@ -21,24 +21,24 @@ type PrefixAffinity struct {
 	two     PowerOfTwo
 }
 
-// PrefixAffinityOptions are the knobs of PrefixAffinity, named as in Ray.
+// PrefixAffinityOptions are the options of PrefixAffinity, named as in Ray.
 type PrefixAffinityOptions struct {
 	// ImbalancedThreshold is the difference between the most and the fewest
-	// requests in flight above which power of two chooses. .inf = never.
+	// requests in flight above which PowerOfTwo chooses; .inf = never.
 	ImbalancedThreshold float64 `yaml:"imbalanced_threshold"`
 	// MatchRateThreshold is the share of the prompt, 0 to 1, below which the
 	// request goes to the replica that was sent the least.
 	MatchRateThreshold float64 `yaml:"match_rate_threshold"`
-	// DoEviction has a replica that was sent more than EvictionThresholdChars
-	// forgotten down to EvictionTargetChars, looking every
-	// EvictionIntervalSecs.
+	// DoEviction checks every EvictionIntervalSecs which replicas were sent
+	// more than EvictionThresholdChars, and forgets the least recent of it down
+	// to EvictionTargetChars.
 	DoEviction             bool    `yaml:"do_eviction"`
 	EvictionThresholdChars int     `yaml:"eviction_threshold_chars"`
 	EvictionTargetChars    int     `yaml:"eviction_target_chars"`
 	EvictionIntervalSecs   float64 `yaml:"eviction_interval_secs"`
 }
 
-// PrefixAffinityDefaults are Ray's.
+// PrefixAffinityDefaults are the defaults of Ray.
 var PrefixAffinityDefaults = PrefixAffinityOptions{
 	ImbalancedThreshold: math.Inf(1), MatchRateThreshold: 0.1,
 	EvictionThresholdChars: 400_000, EvictionTargetChars: 360_000, EvictionIntervalSecs: 10,
@@ -71,13 +71,13 @@ func NewPrefixAffinity(o PrefixAffinityOptions) (*PrefixAffinity, error) {
 
 var prefixAffinityTerms = []string{"match_rate", "sent_blocks"}
 
-// Terms implements Termed: match_rate is the share of the prompt the replica
-// was sent before, sent_blocks what it was sent in all.
+// Terms implements Termed: match_rate is the share of the prompt that the replica
+// was sent before, sent_blocks how many blocks it was sent in all.
 func (*PrefixAffinity) Terms() []string { return prefixAffinityTerms }
 
 // Rank implements Policy.
 func (p *PrefixAffinity) Rank(r *decider.Request, v *decider.View, dst []int) []int {
-	p.forget(v)
+	p.evict(v)
 	p.matchPrefix(r)
 	best := int32(0)
 	for c, i := range v.Candidates {
@@ -102,8 +102,8 @@ func (p *PrefixAffinity) Rank(r *decider.Request, v *decider.View, dst []int) []
 	})
 }
 
-// forget evicts, if it is time to.
-func (p *PrefixAffinity) forget(v *decider.View) {
+// evict forgets what is above the threshold, if the interval has passed.
+func (p *PrefixAffinity) evict(v *decider.View) {
 	if !p.DoEviction || (v.Now-p.evicted).Seconds() < p.EvictionIntervalSecs {
 		return
 	}

@@ -7,26 +7,26 @@ import (
 	"pointsman/decider"
 )
 
-// PrefixCache sends a request where most of its prompt was sent before, among
-// the replicas that are not much more loaded than the mean; where loads differ
-// too much, to the least loaded. It is AIBrix's prefix-cache with the same
-// thresholds. Ties are broken by chance.
+// PrefixCache sends a request to the replica that was sent most of its prompt
+// before, among those whose load is not far above the mean. While loads differ too
+// much, it sends it to the least loaded. It is AIBrix's prefix-cache with the same
+// thresholds. Ties are broken at random.
 type PrefixCache struct {
 	PrefixCacheOptions
 	routed
 }
 
-// PrefixCacheOptions are the knobs of PrefixCache.
+// PrefixCacheOptions are the options of PrefixCache.
 type PrefixCacheOptions struct {
 	// ImbalanceCount is the difference between the most and the fewest
 	// requests in flight above which prefixes do not count.
 	ImbalanceCount int `yaml:"imbalance_count"`
-	// StandardDeviations is how far above the mean of requests in flight a
-	// replica may be.
+	// StandardDeviations is how far above the mean the requests in flight of a
+	// replica may be for its prefixes to count.
 	StandardDeviations float64 `yaml:"standard_deviations"`
 }
 
-// PrefixCacheDefaults are AIBrix's.
+// PrefixCacheDefaults are the defaults of AIBrix.
 var PrefixCacheDefaults = PrefixCacheOptions{ImbalanceCount: 8, StandardDeviations: 1}
 
 // Validate returns an error that names the option at fault.
@@ -50,8 +50,9 @@ func NewPrefixCache(o PrefixCacheOptions) (*PrefixCache, error) {
 
 var prefixCacheTerms = []string{"match_rate", "load", "bound"}
 
-// Terms implements Termed: match_rate is the share of the prompt the replica
-// was sent before, load its requests in flight, and bound what that may be.
+// Terms implements Termed: match_rate is the share of the prompt that the replica
+// was sent before, load its requests in flight, and bound the most that load may
+// be.
 func (*PrefixCache) Terms() []string { return prefixCacheTerms }
 
 // Rank implements Policy.

@@ -2,14 +2,14 @@ package policy
 
 import "pointsman/decider"
 
-// quantity is a named figure that an expression may use.
+// quantity is a value that a formula can name.
 type quantity struct {
 	name string
 	flag bool // true or false, not a number
 	get  func(e *evaluation) float64
 }
 
-// evaluation is what quantities are taken from: a candidate, for a request.
+// evaluation is the candidate and the request that quantities are computed for.
 type evaluation struct {
 	request *decider.Request
 	view    *decider.View
@@ -26,7 +26,7 @@ func (q quantity) zero() any {
 	return 0.0
 }
 
-// quantities is the table of names for expressions. docs/policies/expression.md
+// quantities is the table of the names in formulas. docs/policies/expression.md
 // explains each.
 var quantities = []quantity{
 	{"in_flight", false, func(e *evaluation) float64 { return float64(e.replica.InFlight()) }},

@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// Random picks a candidate by chance, in proportion to its weight. Choose it
-// to compare others with, or where many agents share nothing.
+// Random takes a random candidate, in proportion to its weight. Choose it to
+// compare others with, or where many agents share nothing.
 type Random struct{}
 
 // Rank implements Policy.

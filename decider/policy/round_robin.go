@@ -2,13 +2,13 @@ package policy
 
 import "pointsman/decider"
 
-// RoundRobin takes the candidates in turn, from a random start so that
-// several agents do not march in step. Weights count: a replica of weight 2
-// has two turns. Choose it to compare others with; it knows nothing of load.
+// RoundRobin takes the candidates in turn, from a random start, so that several
+// agents do not all begin with the same replica. A replica of weight 2 has two
+// turns. Choose it to compare others with: it ignores load.
 //
 // Turns of unequal weights are spread by the smooth method of nginx
-// (ngx_http_upstream_round_robin.c): each turn every candidate gains its
-// weight, the richest is chosen and pays the sum.
+// (ngx_http_upstream_round_robin.c): at each turn every candidate gains its
+// weight, the one with the most is chosen and pays the sum.
 type RoundRobin struct {
 	next   int
 	begun  bool

@@ -3,23 +3,23 @@ package policy
 import "pointsman/decider"
 
 // ApproximatePrefixScorer is the share of the prompt's blocks that the replica
-// was sent before and that are not forgotten since: llm-d's prefix scorer in its
-// approximate mode, which is its default. It follows what was sent, least
-// recently sent first to go, not what engines still hold. Choose it to keep what
-// llm-d did; prefix knows better. It has no opinion on a request without blocks.
+// was sent before: llm-d's prefix scorer in its approximate mode, which is the
+// default there. It follows what was sent, not what engines still hold, and
+// forgets what was sent least recently first. It has no opinion on a request
+// without blocks. Choose it to compare with llm-d; the scorer prefix knows more.
 type ApproximatePrefixScorer struct {
 	routed
-	tokens int // remembered of a replica
+	tokens int // that are remembered of a replica
 }
 
-// What llm-d remembers of a replica, in blocks of its own: those of vLLM, which
-// have 16 tokens, raised to its least.
+// What llm-d remembers of a replica. Its blocks have the tokens of vLLM's, 16, but
+// at least 64.
 const (
 	llmdBlockTokens = 64
 	llmdCapacity    = 31_250
 )
 
-// maxLLMDCapacity is what routedBlocks hold of usual text.
+// maxLLMDCapacity is routedBlocks of English text, in llm-d's blocks.
 const maxLLMDCapacity = routedBlocks * decider.DefaultBlockTokens / llmdBlockTokens
 
 func newApproximatePrefixScorer() *ApproximatePrefixScorer {

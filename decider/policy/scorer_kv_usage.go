@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// KVUsageScorer is the free share of the KV cache: as the engine says, or else
-// what the requests in flight leave of the cache's size.
+// KVUsageScorer is the free share of the KV cache: as the engine reports it, or
+// else the share that the requests in flight do not use.
 type KVUsageScorer struct{}
 
 // Score implements Scorer.

@@ -7,7 +7,8 @@ import (
 )
 
 // LatencyScorer prefers a short time to first byte, as a mean of the replica's
-// last requests. It has no opinion on a replica without news for 30 seconds.
+// last requests. It has no opinion on a replica without a measurement in the last
+// 30 seconds.
 type LatencyScorer struct{}
 
 // Score implements Scorer.

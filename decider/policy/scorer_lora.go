@@ -2,9 +2,9 @@ package policy
 
 import "pointsman/decider"
 
-// LoRAScorer is 1 where the request's adapter is loaded, 0.8 where a slot is
-// free for it, 0.6 where it is being loaded and 0 elsewhere: llm-d's values. It
-// has no opinion on a request for the model itself.
+// LoRAScorer is 1 where the request's adapter is loaded, 0.8 where a slot is free
+// for it, 0.6 where it is being loaded, and 0 elsewhere, as in llm-d. It has no
+// opinion on a request for the model itself.
 type LoRAScorer struct{}
 
 // Score implements Scorer.

@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// QueueScorer prefers few requests that wait for their first token: as the
-// engine says, or else as predicted.
+// QueueScorer prefers few requests that wait for their first token: as the engine
+// reports it, or else as predicted.
 type QueueScorer struct{}
 
 // Score implements Scorer.

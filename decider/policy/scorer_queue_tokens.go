@@ -2,9 +2,9 @@ package policy
 
 import "pointsman/decider"
 
-// QueueTokensScorer prefers little prefill work before the request, in tokens
-// as View.Queue predicts it. It stands in the place of queue where prompts
-// differ in length: one long prompt is more to wait for than ten short ones.
+// QueueTokensScorer prefers a small prefill backlog, in tokens. Use it in the
+// place of queue if prompts differ in length: one long prompt takes longer than
+// ten short ones.
 type QueueTokensScorer struct{}
 
 // Score implements Scorer.

@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// RunningScorer prefers few requests that generate: as the engine says, or
-// else all in flight but those predicted to wait.
+// RunningScorer prefers few requests that generate tokens: as the engine reports
+// it, or else all in flight but those predicted to wait.
 type RunningScorer struct{}
 
 // Score implements Scorer.

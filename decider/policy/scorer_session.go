@@ -5,9 +5,9 @@ import (
 	"pointsman/session"
 )
 
-// SessionScorer is 1 on the home of the request's session among the
-// candidates, by the same hashing as the policy Session, and 0 elsewhere. It
-// has no opinion on a request without a session.
+// SessionScorer is 1 on the home of the request's session among the candidates,
+// by the same hashing as the policy Session, and 0 elsewhere. It has no opinion on
+// a request without a session.
 type SessionScorer struct{ table *session.Table }
 
 // Members implements MemberObserver.

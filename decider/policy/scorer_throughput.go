@@ -2,8 +2,8 @@ package policy
 
 import "pointsman/decider"
 
-// ThroughputScorer prefers few requests a second: as the engine says, or else
-// those given to the replica in the last second.
+// ThroughputScorer prefers few requests per second: as the engine reports it, or
+// else those sent to the replica in the last second.
 type ThroughputScorer struct{}
 
 // Score implements Scorer.

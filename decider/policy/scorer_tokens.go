@@ -2,7 +2,7 @@ package policy
 
 import "pointsman/decider"
 
-// TokensScorer prefers few tokens in flight, prompt and asked-for output, on
+// TokensScorer prefers few tokens in flight, of prompts and requested output, on
 // the fixed scale of llm-d's token load: 4,194,304 and more are 0.
 type TokensScorer struct{}
 

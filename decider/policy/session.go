@@ -8,10 +8,10 @@ import (
 	"pointsman/session"
 )
 
-// Session keeps the requests of a session on one replica by rendezvous
-// hashing, with fallbacks that are as steady as the home itself. A request
-// without a session is placed by its id, that is by chance. Choose it when
-// clients send a session id and conversations are long.
+// Session keeps the requests of a session on one replica, its home, by rendezvous
+// hashing; its fallbacks are as stable as the home. A request without a session is
+// placed by its id, which is random. Choose it if clients send a session id and
+// conversations are long.
 type Session struct {
 	SessionOptions
 	table *session.Table
@@ -21,17 +21,17 @@ type Session struct {
 	fallbacks   [2]uint64 // at their first and second fallback
 	other       uint64    // elsewhere
 	sessionless uint64    // requests without a session
-	tables      uint64    // made, one for each change of membership or weight
+	tables      uint64    // rebuilds, one for each change of membership or weight
 }
 
-// SessionOptions are the knobs of Session.
+// SessionOptions are the options of Session.
 type SessionOptions struct {
-	// Fallbacks is the number of further ranks, 0 to 2.
+	// Fallbacks is the number of fallbacks, 0 to 2.
 	Fallbacks int `yaml:"fallbacks"`
-	// LoadBound sends a session on to its next replica while its home holds
-	// more than this many times the mean of requests in flight (Mirrokni,
-	// Thorup and Zadimoghaddam, "Consistent hashing with bounded loads", 2016).
-	// 0 = no bound; else above 1.
+	// LoadBound sends a session to its next replica while its home has more
+	// than this many times the mean of requests in flight (Mirrokni, Thorup and
+	// Zadimoghaddam, "Consistent hashing with bounded loads", 2016). It is above
+	// 1; 0 = no bound.
 	LoadBound float64 `yaml:"load_bound"`
 }
 
@@ -63,7 +63,7 @@ func (p *Session) Members(replicas []*decider.Replica) {
 	p.tables++
 }
 
-// sessionTable maps sessions to replicas by their weights.
+// sessionTable maps sessions to replicas in proportion to their weights.
 func sessionTable(replicas []*decider.Replica) *session.Table {
 	m := make([]session.Member, len(replicas))
 	for i, r := range replicas {
@@ -89,8 +89,8 @@ func (p *Session) Rank(r *decider.Request, v *decider.View, dst []int) []int {
 	return dst[:start+min(len(dst)-start, 1+p.Fallbacks)]
 }
 
-// bound brings the first replica below the load bound to the front, and
-// returns how many it passed over.
+// bound moves the first replica below the load bound to the front, and returns
+// how many it passed over.
 func (p *Session) bound(v *decider.View, ranked []int) int {
 	if p.LoadBound == 0 {
 		return 0

@@ -2,11 +2,10 @@ package policy
 
 import "pointsman/decider"
 
-// ThroughputAware takes the candidate that was given the fewest requests in
-// the last second for its weight, ties by chance. It is the second router of
-// Ray's guide, which narrows the choice by adapter and by locality first: set
-// lora_affinity and locality for that. Choose it for requests that are short
-// and alike, where a second is long against an answer.
+// ThroughputAware takes the candidate that was sent the fewest requests in the
+// last second for its weight, ties at random. It is the second router of Ray's
+// guide, which narrows the choice by adapter and by locality first: set
+// lora_affinity and locality for that. Choose it for short requests of equal size.
 type ThroughputAware struct{}
 
 var throughputAwareTerms = []string{"throughput"}

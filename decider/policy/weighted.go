@@ -11,13 +11,12 @@ import (
 	"pointsman/decider"
 )
 
-// Weighted takes the candidate with the highest sum of scores times weights,
-// ties by chance: the form of llm-d's scheduler and of the Gateway API
-// Inference Extension. Choose it to keep weights that you have from there, or
-// to mix measures of your own.
+// Weighted takes the candidate with the highest sum of scores times weights, ties
+// at random, as llm-d's scheduler and the Gateway API Inference Extension do.
+// Choose it to keep weights that you have, or to combine several measures.
 //
-// Where a scorer has no opinion on a candidate, the mean of its scores for the
-// others counts; where it has none on any, it does not count.
+// A scorer without an opinion on a candidate counts with the mean of its scores
+// for the others. A scorer without an opinion on any candidate does not count.
 type Weighted struct {
 	scorers []weightedScorer
 	terms   []string
@@ -29,7 +28,7 @@ type Weighted struct {
 type weightedScorer struct {
 	decider.Scorer
 	weight   float64
-	observer decider.Observer // the scorer, when it is one
+	observer decider.Observer // the scorer, if it is one
 }
 
 // WeightedOptions are the options of Weighted.
@@ -39,7 +38,8 @@ type WeightedOptions struct {
 	// LRUCapacityPerServer is how much approximate_prefix remembers of a
 	// replica, in blocks of 64 tokens. The name is llm-d's.
 	LRUCapacityPerServer int `yaml:"lru_capacity_per_server"`
-	// Known are the scorers that there are; nil = Scorers.
+	// Known are the scorers that Scorers may name; nil = those of the table
+	// Scorers.
 	Known []NamedScorer `yaml:"-"`
 }
 
@@ -50,7 +50,7 @@ var WeightedDefaults = WeightedOptions{
 	LRUCapacityPerServer: llmdCapacity,
 }
 
-// With returns the options with scorers of your own among those that there are.
+// With returns the options with more scorers that may be named.
 func (o WeightedOptions) With(own ...NamedScorer) WeightedOptions {
 	o.Known = slices.Concat(o.known(), own)
 	return o
@@ -95,7 +95,7 @@ func NewWeighted(o WeightedOptions) (*Weighted, error) {
 		return nil, err
 	}
 	p := &Weighted{}
-	for _, known := range o.known() { // not in the random order of the map
+	for _, known := range o.known() { // in a fixed order, unlike the map
 		weight := o.Scorers[known.Name]
 		if weight == 0 {
 			continue
