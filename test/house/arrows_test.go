@@ -22,7 +22,7 @@ var arrows = map[string][]string{
 	"decider/kvcache": {},
 	"decider/queue":   {},
 	"decider":         {"decider/kvcache", "decider/queue", "session"}, // never decider/policy
-	"decider/policy":  {"decider", "decider/kvcache", "prompt", "session"},
+	"decider/policy":  {"decider", "decider/kvcache", "session"},
 
 	"decider/decidertest": {"decider"}, // drives pools in tests
 
@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"engine/zmtp":     {}, // transport: frames and connections
 	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "listen", "prompt"},
 	"engine/tokenize": {"decider", "decider/kvcache"},
-	"engine":          {"decider", "decider/kvcache", "engine/kvevents", "engine/metrics", "engine/tokenize", "prompt"},
+	"engine":          {"decider", "engine/kvevents", "engine/metrics"},
 
 	// Proxies. haproxy and nginx never import each other.
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
@@ -47,14 +47,12 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"resolve":      {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
-	"check":        {"haproxy", "nginx", "resolve", "templates"},
-	"admin/client": {"admin", "decider", "engine"},
-	"agent": {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/kvevents", "engine/metrics", "engine/tokenize",
-		"haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
-	"demo": {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman": {"admin/client", "agent", "check", "config", "decider", "decider/policy", "decider/queue", "demo", "resolve", "discover", "engine", "engine/kvevents", "engine/metrics",
-		"engine/tokenize", "haproxy", "intake", "listen", "nginx", "prompt", "session", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "spoa", "templates"},
+	"resolve":         {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
+	"check":           {"haproxy", "nginx", "resolve", "templates"},
+	"admin/client":    {"admin", "decider", "engine"},
+	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
+	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
+	"cmd/pointsman":   {"admin/client", "agent", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {},
 	"packaging":       {},
@@ -76,10 +74,14 @@ func (s source) ours() (paths []string) {
 }
 
 func TestImportsFollowTheArrows(t *testing.T) {
+	used := map[string][]string{}
 	for _, s := range sources(t) {
 		allowed, known := arrows[s.folder]
 		if !known {
 			t.Errorf("%s: package %s is not in the table of arrows", s.path, s.folder)
+		}
+		if !s.test {
+			used[s.folder] = append(used[s.folder], s.ours()...)
 		}
 		for _, path := range s.ours() {
 			switch {
@@ -92,6 +94,13 @@ func TestImportsFollowTheArrows(t *testing.T) {
 				}
 			case !slices.Contains(allowed, path):
 				t.Errorf("%s imports %s; %s may import %v", s.path, path, s.folder, allowed)
+			}
+		}
+	}
+	for folder, allowed := range arrows {
+		for _, path := range allowed {
+			if !slices.Contains(used[folder], path) {
+				t.Errorf("%s does not import %s: take it out of the table of arrows", folder, path)
 			}
 		}
 	}
