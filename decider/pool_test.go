@@ -163,18 +163,18 @@ func TestClientGoneBeforeTheDecision(t *testing.T) {
 
 func TestFailedReplicaStepsBackAndReturns(t *testing.T) {
 	p, clock := newTestPool(&RoundRobin{}, 3)
-	for n, cool := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+	for n, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 		p.Finished(Outcome{ID: newID(), Server: []byte("r1"), End: Died})
 		if got := tally(p, 30, true)["r1"]; got != 0 {
 			t.Fatalf("after failure %d r1 was chosen %d times", n+1, got)
 		}
-		clock.now += cool*time.Second - 1
+		clock.now += pause*time.Second - 1
 		if got := tally(p, 30, true)["r1"]; got != 0 {
-			t.Fatalf("r1 was back before %v s", cool)
+			t.Fatalf("r1 was back before %v s", pause)
 		}
 		clock.now++
 		if d := tally(p, 3, false)["r1"]; d != 1 {
-			t.Fatalf("r1 was not back after %v s", cool)
+			t.Fatalf("r1 was not back after %v s", pause)
 		}
 	}
 	p.Finished(Outcome{ID: newID(), Server: []byte("r1"), End: Served})
@@ -256,7 +256,7 @@ func TestAllFailedIsStillServed(t *testing.T) {
 		p.Finished(Outcome{ID: newID(), Server: []byte(r.name), End: Failed})
 	}
 	if d, _ := decide(p); d.Server == "" {
-		t.Error("no replica was chosen though all are merely cooling")
+		t.Error("no replica was chosen though all are merely ejected")
 	}
 }
 

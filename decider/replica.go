@@ -143,7 +143,7 @@ func (r *Replica) state(now time.Duration) string {
 	case r.limit > 0 && r.inFlight >= r.limit:
 		return "full"
 	case now < r.ejectedUntil:
-		return "cooling"
+		return "ejected"
 	}
 	return "up"
 }

@@ -19,18 +19,18 @@ type PoolStats struct {
 
 // ReplicaStatus is a replica at one moment.
 type ReplicaStatus struct {
-	Name     string  `json:"name"`
-	Address  string  `json:"address,omitempty"`
-	State    string  `json:"state"` // up, down, draining, cooling, full
-	Weight   int     `json:"weight"`
-	InFlight int     `json:"in_flight"`
-	Waiting  int     `json:"waiting"` // of these, before their first byte
-	Tokens   int     `json:"tokens"`  // of these, prompt and expected output
-	Chosen   uint64  `json:"chosen"`  // decisions since the start
-	Served   uint64  `json:"served"`
-	Failed   uint64  `json:"failed"`
-	CoolFor  float64 `json:"cool_for_s,omitempty"`
-	Listed   bool    `json:"-"` // in the configuration, not found at the proxy
+	Name       string  `json:"name"`
+	Address    string  `json:"address,omitempty"`
+	State      string  `json:"state"` // up, down, draining, ejected, full
+	Weight     int     `json:"weight"`
+	InFlight   int     `json:"in_flight"`
+	Waiting    int     `json:"waiting"` // of these, before their first byte
+	Tokens     int     `json:"tokens"`  // of these, prompt and expected output
+	Chosen     uint64  `json:"chosen"`  // decisions since the start
+	Served     uint64  `json:"served"`
+	Failed     uint64  `json:"failed"`
+	EjectedFor float64 `json:"ejected_for_s,omitempty"`
+	Listed     bool    `json:"-"` // in the configuration, not found at the proxy
 
 	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
 	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
@@ -97,7 +97,7 @@ func (p *Pool) Status() PoolStatus {
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			CoolFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
+			EjectedFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
 			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})

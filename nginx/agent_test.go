@@ -176,7 +176,7 @@ func TestSecondQuestion(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if s := status(a.d, "llama"); s.Reservations != 1 || s.Stats.Replaced != 0 || replica(a.d, "llama", "r1").InFlight != 0 ||
-		replica(a.d, "llama", "r1").Failed != 1 || replica(a.d, "llama", "r1").State != "cooling" {
+		replica(a.d, "llama", "r1").Failed != 1 || replica(a.d, "llama", "r1").State != "ejected" {
 		t.Errorf("%+v", s)
 	}
 	// An upstream that nginx does not know was sent nothing.

@@ -79,14 +79,14 @@ func TestPrintStatus(t *testing.T) {
 	err := PrintStatus(&b, []byte(`{"version": "v1", "pools": [
 {"name": "llama", "policy": "least_work", "models": ["m", "n"], "reservations": 3,
  "replicas": [{"name": "r1", "address": "h:1", "state": "up", "weight": 2, "in_flight": 3, "waiting": 1, "tokens": 90, "chosen": 7, "served": 5, "failed": 1},
-              {"name": "r2", "state": "cooling", "cool_for_s": 4}],
+              {"name": "r2", "state": "ejected", "ejected_for_s": 4}],
  "admission": {"hold": true, "saturated": 1, "expected_wait_s": 2.5, "bands": [{"name": "chat", "queued": 4, "tokens": 50, "oldest_s": 1.5,
   "counts": {"other": {"held": 6, "bound": 2, "wait_s": 3, "shed": {"queue_full": 8}}}}]}},
 {"name": "empty", "policy": "random", "admission": {"awaits_replica": true}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkLines(t, b.String(), "pointsman v1", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 cooling 4s 0",
+	checkLines(t, b.String(), "pointsman v1", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 ejected 4s 0",
 		"waiting in the agent, 1 replicas without capacity, expected wait of the last band 2.5s", "chat other 4 50 1.5s 6 2 1.50s 8 0 0 0 0",
 		"pool empty, random: any model, 0 in flight", "waiting in the proxy, until a replica is up", "no replicas: none in the configuration")
 	if err := PrintStatus(&b, []byte("nonsense")); err == nil {

@@ -36,8 +36,8 @@ func printStatus(w io.Writer, s *admin.Status) {
 		fmt.Fprintln(t, "  replica\taddress\tstate\tweight\tin flight\twaiting\ttokens\tchosen\tserved\tfailed\t")
 		for _, r := range p.Replicas {
 			state := r.State
-			if state == "cooling" {
-				state = fmt.Sprintf("cooling %.0fs", r.CoolFor)
+			if state == "ejected" {
+				state = fmt.Sprintf("ejected %.0fs", r.EjectedFor)
 			}
 			fmt.Fprintf(t, "  %s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 				r.Name, r.Address, state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)

@@ -108,7 +108,7 @@ func (a *agent) signal(sig os.Signal) {
 }
 
 // ejected is the state of a replica that has failed, for a while.
-const ejected = "cooling"
+const ejected = "ejected"
 
 var adminClient = http.Client{Timeout: 5 * time.Second}
 
