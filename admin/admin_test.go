@@ -121,15 +121,16 @@ func request(model, prompt string) string {
 	return `{"model":"` + model + `","messages":[{"role":"user","content":"` + prompt + `"}]}`
 }
 
-type bound struct{}
+// waiter is for requests whose answer no test waits for.
+type waiter struct{}
 
-func (bound) Bound() {}
+func (waiter) Decided() {}
 
 // submit sends n requests to a pool of the agent.
 func (b *bench) submit(model string, n int) (list []*intake.Request) {
 	for i := range n {
 		r := new(intake.Request)
-		b.intake.Handle(r, intake.Input{ID: []byte(model + strconv.Itoa(i)), Path: []byte("/v1/chat/completions"), Body: []byte(request(model, "secret words"))}, bound{})
+		b.intake.Handle(r, intake.Input{ID: []byte(model + strconv.Itoa(i)), Path: []byte("/v1/chat/completions"), Body: []byte(request(model, "secret words"))}, waiter{})
 		list = append(list, r)
 	}
 	return list

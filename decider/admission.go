@@ -96,6 +96,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 	a.settings, a.queue, a.proxy = nil, nil, nil
 	if c != nil && len(c.Bands) > 0 {
 		a.settings = newSettings(*c)
+		a.capacity.configured = c.FeedbackDelay
 		a.queue, a.proxy = queue.New[held](a.Settings), queue.NewProxy(a.Settings)
 	}
 	a.current.Store(a.settings)
@@ -123,7 +124,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 		for it := old.First(); it != nil; it = old.First() {
 			old.Remove(it)
 			p.decide(it.Value.request, it.Value.decision, now)
-			it.Value.waiter.Bound()
+			it.Value.waiter.Decided()
 		}
 	} else if old.Len() > 0 {
 		a.departed = now
@@ -205,7 +206,7 @@ func (a *admission) answer(it *queue.Item[held]) {
 	w := it.Value.waiter
 	a.queue.Recycle(it)
 	if w != nil {
-		w.Bound()
+		w.Decided()
 	}
 }
 

@@ -27,7 +27,7 @@ func (a *admission) status(now time.Duration) *AdmissionStatus {
 		s.Matching = "fifo"
 	}
 	for _, i := range p.open {
-		if a.saturation(p.replicas[i], now) != "" {
+		if a.capacity.saturation(p.replicas[i], now) != "" {
 			s.Saturated++
 		}
 	}

@@ -18,34 +18,36 @@ const (
 	limitGrows = 10 * time.Second
 )
 
-// capacity is which replicas can take another request. It is worked out anew
-// for each assignment and lives under the pool's lock.
+// capacity is which replicas of a pool can take another request. It lives under
+// the pool's lock.
 type capacity struct {
-	free  []bool        // by replica index
-	delay time.Duration // of first tokens in the feed, as measured; 0 = not measured
+	pool       *Pool
+	free       []bool        // by replica index, as of the last update
+	configured time.Duration // Admission.FeedbackDelay
+	measured   time.Duration // the same as Pool.Delayed reports; 0 = no report
 }
 
 // update works out which replicas have capacity, and reports whether any has.
-func (c *capacity) update(a *admission, now time.Duration) (any bool) {
-	p := a.pool
+func (c *capacity) update(now time.Duration) (any bool) {
+	p := c.pool
 	if cap(c.free) < len(p.replicas) {
 		c.free = make([]bool, len(p.replicas))
 	}
 	c.free = c.free[:len(p.replicas)]
 	clear(c.free)
 	for _, i := range p.open {
-		c.free[i] = a.saturation(p.replicas[i], now) == ""
+		c.free[i] = c.saturation(p.replicas[i], now) == ""
 		any = any || c.free[i]
 	}
 	return any
 }
 
 // feedbackDelay is how late the feed reports first tokens.
-func (a *admission) feedbackDelay() time.Duration {
-	if a.capacity.delay > 0 {
-		return a.capacity.delay
+func (c *capacity) feedbackDelay() time.Duration {
+	if c.measured > 0 {
+		return c.measured
 	}
-	return a.FeedbackDelay
+	return c.configured
 }
 
 // Delayed reports how late the news of a first token came.
@@ -54,34 +56,34 @@ func (p *Pool) Delayed(by time.Duration) {
 	defer p.mu.Unlock()
 	c := &p.admission.capacity
 	by = min(max(by, 0), 5*time.Second)
-	if c.delay == 0 {
-		c.delay = by
+	if c.measured == 0 {
+		c.measured = by
 	}
-	c.delay += (by - c.delay) / 8
+	c.measured += (by - c.measured) / 8
 }
 
 // saturation names what keeps a replica from being given more, or "".
-func (a *admission) saturation(c *Replica, now time.Duration) string {
-	p := a.pool
-	switch limit := c.concurrency.limit(now); {
-	case !c.open():
-		return c.state(now)
-	case c.limit > 0 && c.inFlight >= c.limit:
+func (c *capacity) saturation(r *Replica, now time.Duration) string {
+	p := c.pool
+	switch limit := r.concurrency.limit(now); {
+	case !r.open():
+		return r.state(now)
+	case r.limit > 0 && r.inFlight >= r.limit:
 		return "full"
-	case p.load.backlog(c, now) >= prefillAhead+p.load.speedOf(c)*a.feedbackDelay().Seconds():
+	case p.load.backlog(r, now) >= prefillAhead+p.load.speedOf(r)*c.feedbackDelay().Seconds():
 		return "prefill"
-	case limit > 0 && c.inFlight >= limit:
+	case limit > 0 && r.inFlight >= limit:
 		return "running"
-	case a.overdue(c, now):
+	case c.overdue(r, now):
 		// The engine does not compute what it should: it lacks memory or
 		// places.
-		c.concurrency = concurrency{max(1, c.inFlight-c.prefill.n), now}
+		r.concurrency = concurrency{max(1, r.inFlight-r.prefill.n), now}
 		return "overdue"
 	}
-	if s := &c.signals; s.Known && now-s.At < signalsKept && s.Waiting >= c.prefill.n+engineQueue {
+	if s := &r.signals; s.Known && now-s.At < signalsKept && s.Waiting >= r.prefill.n+engineQueue {
 		return "engine_queue"
 	}
-	if c.inFlight > 0 && c.limit == 0 && p.tokensNeeded(c) > c.CacheTokens() {
+	if r.inFlight > 0 && r.limit == 0 && p.tokensNeeded(r) > r.CacheTokens() {
 		return "memory"
 	}
 	return ""
@@ -106,18 +108,18 @@ func (c *concurrency) limit(now time.Duration) int {
 	return c.found + grown
 }
 
-// overdue reports whether the first token of the request that c must be
+// overdue reports whether the first token of the request that r must be
 // computing is far later than predicted.
-func (a *admission) overdue(c *Replica, now time.Duration) bool {
-	p, w := a.pool, &c.prefill
-	if w.n == 0 {
+func (c *capacity) overdue(r *Replica, now time.Duration) bool {
+	p, q := c.pool, &r.prefill
+	if q.n == 0 {
 		return false
 	}
-	head := p.account.at(w.first)
-	expected := seconds(head.prefill.cost / p.load.speedOf(c))
-	return p.load.isReported(head, now) && now-w.since > 2*expected+time.Second+2*a.feedbackDelay()
+	head := p.account.at(q.first)
+	expected := seconds(head.prefill.cost / p.load.speedOf(r))
+	return p.load.isReported(head, now) && now-q.since > 2*expected+time.Second+2*c.feedbackDelay()
 }
 
-// blind reports whether nothing was reported to the pool for so long that what it
+// blind reports whether the pool has had no reports for so long that what it
 // believes of its replicas may be wrong.
-func (a *admission) blind(now time.Duration) bool { return now-a.pool.reportedAt > blindAfter }
+func (c *capacity) blind(now time.Duration) bool { return now-c.pool.reportedAt > blindAfter }

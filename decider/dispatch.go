@@ -91,12 +91,12 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 func (a *admission) next(now time.Duration) *queue.Item[held] {
 	p := a.pool
 	a.mask.on = false
-	if !a.capacity.update(a, now) {
+	if !a.capacity.update(now) {
 		if a.holdsWithoutReplica(now) {
 			p.reportedAt = now // there is nothing to report
 			return nil
 		}
-		if len(p.open) > 0 && !a.blind(now) {
+		if len(p.open) > 0 && !a.capacity.blind(now) {
 			return nil
 		}
 		// None is open, or nothing reports how full they are: the proxy is to do

@@ -95,7 +95,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 		gone:      newTombstones(),
 		statesAt:  -blindAfter - 1,
 	}
-	p.view.pool, p.admission.pool = p, p
+	p.view.pool, p.admission.pool, p.admission.capacity.pool = p, p, p
 	p.load.reservations = &p.account.reservations
 	return p
 }

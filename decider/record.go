@@ -200,7 +200,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 			cand.Excluded = "slow start"
 		}
 		if p.admission.holds() {
-			cand.Saturated = p.admission.saturation(rep, now)
+			cand.Saturated = p.admission.capacity.saturation(rep, now)
 		}
 		x.Candidates = append(x.Candidates, cand)
 	}

@@ -8,9 +8,9 @@ import (
 
 // Waiter is notified when the decision on a request that was held has been
 // made: the pool has filled the Decision given to Submit, and touches neither
-// that nor the Request any more. Bound is called with the pool locked: it must
+// that nor the Request any more. Decided is called with the pool locked: it must
 // not block, nor call the pool.
-type Waiter interface{ Bound() }
+type Waiter interface{ Decided() }
 
 // refusals are the messages for clients, by the reason.
 var refusals = [queue.Reasons]string{
@@ -21,7 +21,7 @@ var refusals = [queue.Reasons]string{
 }
 
 // Submit is Decide for a pool whose requests may wait. When it reports true,
-// the request is held: r and d belong to the pool until w.Bound is called.
+// the request is held: r and d belong to the pool until w.Decided is called.
 // Otherwise d is filled and w will not be called. A pool without an admission
 // decides at once.
 func (p *Pool) Submit(r *Request, d *Decision, w Waiter) (isHeld bool) {

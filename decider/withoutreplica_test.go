@@ -8,16 +8,16 @@ import (
 	"pointsman/decider/queue"
 )
 
-// awaiting makes a pool's configuration one that holds requests while no
-// replica is open, and without limits of the replicas.
-func awaiting(bands ...queue.Band) func(*PoolConfig) {
+// holdingAlways makes a pool's configuration one that holds requests also while no
+// replica is open. The replicas have no limits.
+func holdingAlways(bands ...queue.Band) func(*PoolConfig) {
 	if len(bands) == 0 {
 		bands = []queue.Band{{Name: "all", TTL: time.Minute}}
 	}
 	return func(c *PoolConfig) { c.Admission = &Admission{Hold: true, HoldWithoutReplica: true, Bands: bands} }
 }
 
-// at moves the clock there by steps of the owner's, who calls Release.
+// at moves the clock to t in the steps in which the owner calls Dispatch.
 func (c *testClock) at(t time.Duration, p *Pool, each func()) {
 	for c.now < t {
 		c.now = min(c.now+20*time.Millisecond, t)
@@ -28,14 +28,14 @@ func (c *testClock) at(t time.Duration, p *Pool, each func()) {
 	}
 }
 
-// Requests that find no replica wait until one opens. It is given as much as it
-// computes soon, not all of them, and the rest in their order.
-func TestAwaitBindsAtTheUsualPace(t *testing.T) {
+// Requests that find no replica wait until one opens. It gets as much as it can
+// compute soon, and the rest later in their order.
+func TestWithoutReplicaDispatchesAtTheUsualPace(t *testing.T) {
 	for _, how := range []string{"found", "up", "well"} {
 		t.Run(how, func(t *testing.T) {
-			p, clock := newTestPool(LeastWork{}, 1, awaiting())
-			tell := func(up bool) {}
-			open := func() { tell(true) }
+			p, clock := newTestPool(LeastWork{}, 1, holdingAlways())
+			report := func(up bool) {}
+			open := func() { report(true) }
 			switch how {
 			case "found":
 				c := p.config
@@ -43,12 +43,12 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 				p.configure(c)
 				open = func() { c.Replicas = replicas(1); p.configure(c) }
 			case "up":
-				tell = func(up bool) { p.Discovered([]ReplicaState{{Name: "r0", Up: up, Weight: 1}}) }
+				report = func(up bool) { p.Discovered([]ReplicaState{{Name: "r0", Up: up, Weight: 1}}) }
 			case "well":
 				open = func() { p.Checked("r0", true) }
 				p.Checked("r0", false)
 			}
-			tell(false)
+			report(false)
 			var all []*client
 			for range 20 {
 				c := submit(p, withInput(2000))
@@ -64,18 +64,18 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 			if x := p.Explain(&all[0].r); x.Queue == nil || !x.Queue.NoReplica || x.Server != "" || x.Refused != 0 {
 				t.Errorf("explained as %+v", x)
 			}
-			clock.at(40*time.Second, p, func() { tell(false) })
+			clock.at(40*time.Second, p, func() { report(false) })
 			for i, c := range all {
 				if c.answered() {
 					t.Fatalf("request %d is answered while none is open: %+v", i, c.d)
 				}
 			}
 			open()
-			bound := func() (n int) {
+			assigned := func() (n int) {
 				for i, c := range all {
 					if c.answered() && c.d.Server == "r0" {
 						if n++; n <= i {
-							t.Fatalf("request %d is bound before those in front of it", i)
+							t.Fatalf("request %d is assigned before those ahead of it", i)
 						}
 					}
 				}
@@ -83,11 +83,11 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 			}
 			// It is not believed lost for the silence before it opened.
 			clock.at(clock.now+100*time.Millisecond, p, func() {})
-			if n := bound(); n != 1 {
-				t.Fatalf("%d are bound before the first is computed", n)
+			if n := assigned(); n != 1 {
+				t.Fatalf("%d are assigned before the first is computed", n)
 			}
 			if all[0].d.Wait != 40*time.Second {
-				t.Errorf("bound after %v", all[0].d.Wait)
+				t.Errorf("assigned after %v", all[0].d.Wait)
 			}
 			for i, c := range all {
 				if !c.answered() {
@@ -97,19 +97,20 @@ func TestAwaitBindsAtTheUsualPace(t *testing.T) {
 				finish(p, c)
 				clock.now += 200 * time.Millisecond
 			}
-			if n, took := bound(), p.Autoscale(); n != 20 || took.QueueRequests != 0 {
-				t.Errorf("%d are bound at the end, %+v", n, took)
+			if n, took := assigned(), p.Autoscale(); n != 20 || took.QueueRequests != 0 {
+				t.Errorf("%d are assigned at the end, %+v", n, took)
 			}
 		})
 	}
 }
 
-// A request for which none came has a 503 that says when to come back, or what
-// the proxy would do alone. So has one that cannot make its deadline any more.
-func TestAwaitEnds(t *testing.T) {
+// A request for which no replica came gets a 503 that says when to come back, or
+// what the proxy would do alone. So does one that cannot meet its deadline any
+// more.
+func TestWithoutReplicaRequestsAreRefused(t *testing.T) {
 	for _, retry := range []time.Duration{0, 20 * time.Second} {
 		t.Run(fmt.Sprint(retry), func(t *testing.T) {
-			p, clock := newTestPool(LeastWork{}, 0, awaiting(queue.Band{Name: "a", TTL: 10 * time.Second, MaxRequests: 3, MaxBytes: 1000}),
+			p, clock := newTestPool(LeastWork{}, 0, holdingAlways(queue.Band{Name: "a", TTL: 10 * time.Second, MaxRequests: 3, MaxBytes: 1000}),
 				func(c *PoolConfig) { c.RetryAfter = retry })
 			waits := submit(p)
 			late := submit(p, withInput(10_000), func(r *Request) { r.Deadline = 4 * time.Second })
@@ -159,14 +160,14 @@ func TestAwaitEnds(t *testing.T) {
 	}
 }
 
-// What the proxy has not said, or not lately, is no reason to hold anything; a
-// replica that failed a moment ago is there; and a process that ends, or a
-// reload that turns it off, lets all go.
-func TestAwaitFailsOpen(t *testing.T) {
+// Requests are held only if the proxy reported lately that no replica is up. A
+// replica that failed a moment ago is up. A process that ends, or a reload that
+// turns the holding off, decides all.
+func TestWithoutReplicaFailsOpen(t *testing.T) {
 	down := func(p *Pool) { p.Discovered([]ReplicaState{{Name: "r0", Weight: 1}}) }
-	p, clock := newTestPool(LeastWork{}, 0, awaiting(), func(c *PoolConfig) { c.Discover = true })
+	p, clock := newTestPool(LeastWork{}, 0, holdingAlways(), func(c *PoolConfig) { c.Discover = true })
 	if c := submit(p); c.held || c.d.Status != 0 {
-		t.Errorf("the proxy has told of no servers yet: %+v", c.d)
+		t.Errorf("the proxy has reported no servers yet: %+v", c.d)
 	}
 	p.Discovered(nil)
 	waits := submit(p)
@@ -178,12 +179,12 @@ func TestAwaitFailsOpen(t *testing.T) {
 		t.Errorf("the proxy has fallen silent: %+v", waits.d)
 	}
 
-	p, clock = newTestPool(LeastWork{}, 0, awaiting(), func(c *PoolConfig) { c.Unfound = true })
+	p, clock = newTestPool(LeastWork{}, 0, holdingAlways(), func(c *PoolConfig) { c.Unfound = true })
 	if c := submit(p); c.held || c.d.Status != 0 {
 		t.Errorf("no replica is found yet: %+v", c.d)
 	}
 
-	p, clock = newTestPool(LeastWork{}, 1, awaiting())
+	p, clock = newTestPool(LeastWork{}, 1, holdingAlways())
 	down(p)
 	waits = submit(p)
 	clock.at(blindAfter+20*time.Millisecond, p, func() {})
@@ -195,7 +196,7 @@ func TestAwaitFailsOpen(t *testing.T) {
 		t.Errorf("down by the agent's own checks: %+v", c.d)
 	}
 
-	p, _ = newTestPool(LeastWork{}, 1, awaiting())
+	p, _ = newTestPool(LeastWork{}, 1, holdingAlways())
 	for range 9 {
 		c := submit(p)
 		if c.d.Server != "r0" {
@@ -204,7 +205,7 @@ func TestAwaitFailsOpen(t *testing.T) {
 		p.Finished(Outcome{ID: c.r.ID, Server: []byte("r0"), End: Refused})
 	}
 
-	p, _ = newTestPool(LeastWork{}, 1, awaiting())
+	p, _ = newTestPool(LeastWork{}, 1, holdingAlways())
 	down(p)
 	waits = submit(p)
 	c := p.config

@@ -21,15 +21,11 @@ type Agent struct {
 	calls   sync.Pool
 }
 
-// DecisionBuckets are the bounds, in seconds, of the histogram of the time
-// that a decision takes.
-var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
-
 // NewAgent returns an Agent that hands requests to in and reports to set.
 func NewAgent(in *intake.Intake, set *metrics.Set) *Agent {
 	a := &Agent{
 		intake:  in,
-		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, DecisionBuckets),
+		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, intake.DecisionBuckets),
 	}
 	a.calls.New = func() any { return &call{agent: a} }
 	return a
@@ -43,8 +39,8 @@ type call struct {
 	ready   atomic.Int32 // of later and the decision, for a request that was held
 }
 
-// Bound implements decider.Waiter.
-func (s *call) Bound() { s.partDone() }
+// Decided implements decider.Waiter.
+func (s *call) Decided() { s.partDone() }
 
 // partDone is called twice: when the decision is made and when the answer can wait
 // for it. The second call sends the answer.

@@ -10,6 +10,10 @@ import (
 	"pointsman/session"
 )
 
+// DecisionBuckets are the bounds, in seconds, of the histograms of the time
+// that a decision takes.
+var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
+
 // Intake takes the requests of proxies to the pools of a decider. Its methods
 // are safe for concurrent use, but for Apply, whose calls must not overlap.
 type Intake struct {

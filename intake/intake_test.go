@@ -30,10 +30,10 @@ func pool(name string, models ...string) decider.PoolConfig {
 	return decider.PoolConfig{Name: name, Models: models, Policy: policy.LeastWork{}, PolicyName: "least_work", Replicas: replicas(1)}
 }
 
-// waiter counts the calls of Bound.
+// waiter counts the calls of Decided.
 type waiter int
 
-func (w *waiter) Bound() { *w++ }
+func (w *waiter) Decided() { *w++ }
 
 // A request has what its body and headers say, and an answer.
 func TestHandle(t *testing.T) {

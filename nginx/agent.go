@@ -61,10 +61,6 @@ type Options struct {
 	ResponseHeaders map[string]bool
 }
 
-// DecisionBuckets are the bounds, in seconds, of the histogram of the time
-// that a decision takes.
-var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
-
 // Limits of the agent's memory: connections, the buffer of each, and the bodies
 // in memory at the same time. A body beyond that limit is examined in part.
 const (
@@ -82,7 +78,7 @@ const writeTimeout = 10 * time.Second
 func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
 	a := &Agent{
 		intake: in, servers: s, log: log,
-		latency:   set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, DecisionBuckets),
+		latency:   set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, intake.DecisionBuckets),
 		malformed: set.NewCounter("pointsman_nginx_malformed_total"),
 		abandoned: set.NewCounter("pointsman_nginx_abandoned_total"),
 		panics:    set.NewCounter("pointsman_nginx_panics_total"),

@@ -63,8 +63,8 @@ func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
 	ctx.Hijack(func(net.Conn) {}) // fasthttp then closes the connection, which hands it to s
 }
 
-// Bound implements decider.Waiter.
-func (s *scratch) Bound() { s.partDone() }
+// Decided implements decider.Waiter.
+func (s *scratch) Decided() { s.partDone() }
 
 // partDone is called twice: when the decision is made and when the connection is
 // ours. The second call sends the answer.

@@ -107,9 +107,9 @@ type heldRequest struct {
 	request    intake.Request
 }
 
-// Bound implements decider.Waiter. It is called with the pool locked, so the
+// Decided implements decider.Waiter. It is called with the pool locked, so the
 // request is sent later.
-func (h *heldRequest) Bound() { h.simulation.dispatched = append(h.simulation.dispatched, h) }
+func (h *heldRequest) Decided() { h.simulation.dispatched = append(h.simulation.dispatched, h) }
 
 // sendDispatched sends the dispatched requests, and those that this dispatches
 // in turn.

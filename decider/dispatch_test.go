@@ -1,0 +1,170 @@
+package decider
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pointsman/decider/queue"
+)
+
+// An urgent request overtakes all that wait in later bands. Within a band the
+// order is that of arrival, of deadlines, or of work and age.
+func TestAdmissionOrder(t *testing.T) {
+	served := func(p *Pool, running *client, waiting []*client) (order []int) {
+		for range waiting {
+			finish(p, running)
+			for i, c := range waiting {
+				if c != running && c.calls == 1 && !slices.Contains(order, i) {
+					order, running = append(order, i), c
+				}
+			}
+		}
+		return order
+	}
+	at := func(d time.Duration) func(*Request) { return func(r *Request) { r.Deadline = d } }
+	for name, c := range map[string]struct {
+		bands   []queue.Band
+		changes [][]func(*Request)
+		want    []int
+	}{
+		"strict bands": {[]queue.Band{{Name: "a"}, {Name: "b"}}, [][]func(*Request){{inBand(1)}, {inBand(1)}, {inBand(0)}, {inBand(1)}, {inBand(0)}}, []int{2, 4, 0, 1, 3}},
+		"arrival":      {[]queue.Band{{Name: "a"}}, [][]func(*Request){{withInput(9)}, {withInput(1)}, {withInput(5)}}, []int{0, 1, 2}},
+		"deadline":     {[]queue.Band{{Name: "a", Order: queue.ByDeadline}}, [][]func(*Request){{}, {at(9 * time.Second)}, {at(8 * time.Second)}}, []int{2, 1, 0}},
+		"work":         {[]queue.Band{{Name: "a", Order: queue.ByWork}}, [][]func(*Request){{withInput(1500)}, {withInput(100)}, {withInput(900)}}, []int{1, 2, 0}},
+		"weights": {[]queue.Band{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}},
+			[][]func(*Request){{inBand(0)}, {inBand(0)}, {inBand(0)}, {inBand(0)}, {inBand(1)}, {inBand(1)}}, []int{0, 4, 1, 2, 5, 3}},
+	} {
+		for _, fifo := range []bool{false, true} {
+			p, _ := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: c.bands, FIFO: fifo}))
+			running := submit(p, inBand(len(c.bands)-1), withInput(1))
+			var waiting []*client
+			for _, change := range c.changes {
+				waiting = append(waiting, submit(p, change...))
+			}
+			if got := served(p, running, waiting); !slices.Equal(got, c.want) {
+				t.Errorf("%s, fifo %v: served in the order %v, want %v", name, fifo, got, c.want)
+			}
+		}
+	}
+
+	// Work ages: a long prompt does not wait for ever behind short ones.
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a", Order: queue.ByWork, TTL: time.Hour}}}))
+	running := submit(p)
+	long := submit(p, withInput(20_000))
+	for range 100 {
+		clock.now += time.Second
+		short := submit(p, withInput(500))
+		finish(p, running)
+		if running = short; long.calls == 1 {
+			break
+		}
+	}
+	if long.calls != 1 || clock.now < 15*time.Second || clock.now > 25*time.Second {
+		t.Errorf("a prompt of 20,000 tokens is answered %d times after %v, want after about 20 s", long.calls, clock.now)
+	}
+}
+
+// Tenants that always wait share the work by their weights, whatever the sizes
+// of their requests and however many they send.
+func TestAdmissionIsFair(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weight := rapid.IntRange(1, 4).Draw(t, "weight")
+		sizes := rapid.SliceOfN(rapid.IntRange(100, 5000), 3, 3).Draw(t, "sizes")
+		p, _ := newTestPool(&RoundRobin{}, 1, withAdmission(Admission{TenantWeights: map[string]int{"t0": weight}}))
+		running := submit(p, ofTenant(9), withInput(1))
+		var waiting []*client
+		tenantOf := map[*client]int{}
+		work := [3]int{}
+		fill := func(n, k int) {
+			for range n {
+				c := submit(p, ofTenant(k), withInput(sizes[k]))
+				tenantOf[c] = k
+				waiting = append(waiting, c)
+			}
+		}
+		fill(100, 0) // one has far more waiting than the others
+		fill(5, 1)
+		fill(5, 2)
+		total := 0
+		for total < 60*max(sizes[1], sizes[2]) {
+			finish(p, running)
+			at := slices.IndexFunc(waiting, func(c *client) bool { return c.calls == 1 })
+			if at < 0 {
+				t.Fatal("nobody is served")
+			}
+			running = waiting[at]
+			k := tenantOf[running]
+			work[k] += running.r.Input
+			total += running.r.Input
+			waiting = slices.Delete(waiting, at, at+1)
+			fill(1, k)
+		}
+		most := float64(slices.Max(sizes))
+		for k := range 3 {
+			share := 1.0
+			if k == 0 {
+				share = float64(weight)
+			}
+			want := float64(total) * share / float64(weight+2)
+			if math.Abs(float64(work[k])-want) > 3*most {
+				t.Fatalf("tenant %d had %d of %d tokens, want %.0f; sizes %v, weight %d", k, work[k], total, want, sizes, weight)
+			}
+		}
+	})
+}
+
+// A request waits for the replica that has its prompt, while later ones pass;
+// an idle replica takes it when that is far better.
+func TestAdmissionMatchesOutOfOrder(t *testing.T) {
+	warm := make([]uint64, 20)
+	for i := range warm {
+		warm[i] = uint64(i + 1)
+	}
+	build := func(fifo bool) (p *Pool, busy *client, clock *testClock) {
+		p, clock = newTestPool(LeastWork{}, 2, withAdmission(Admission{FIFO: fifo}), func(c *PoolConfig) { c.Limit = 0 })
+		c := submit(p, withInput(20*DefaultBlockTokens), func(r *Request) { r.Blocks = warm })
+		p.FirstToken(c.r.ID, []byte(c.d.Server))
+		finish(p, c)
+		busy = submit(p, withInput(20*DefaultBlockTokens+3000), func(r *Request) { r.Blocks = append(warm, 77, 78, 79) })
+		if busy.d.Server != c.d.Server {
+			t.Fatal("a warm prompt went to a cold replica")
+		}
+		return p, busy, clock
+	}
+	again := func(r *Request) { r.Input, r.Blocks = 20*DefaultBlockTokens, warm }
+
+	p, busy, _ := build(false)
+	waits := submit(p, again)
+	if waits.answered() {
+		t.Fatalf("a warm prompt did not wait for its replica: %+v", waits.d)
+	}
+	if c := submit(p, withInput(500)); c.held || c.d.Server == busy.d.Server {
+		t.Errorf("a cold prompt: held %v, %+v", c.held, c.d)
+	}
+	p.FirstToken(busy.r.ID, []byte(busy.d.Server))
+	if waits.d.Server != busy.d.Server {
+		t.Errorf("a warm prompt: %+v", waits.d)
+	}
+
+	p, busy, _ = build(true)
+	if c := submit(p, again); c.held || c.d.Server == busy.d.Server {
+		t.Errorf("first in, first out: held %v, %+v", c.held, c.d)
+	}
+
+	// Work that another replica would have to wait with goes to an idle one.
+	p, _ = newTestPool(firstAlways{}, 2, withAdmission(Admission{}), func(c *PoolConfig) { c.Limit = 0 })
+	for i, want := range []string{"r0", "r1", ""} {
+		if c := submit(p, withInput(50_000)); c.held != (want == "") || c.d.Server != want {
+			t.Errorf("request %d: held %v, %+v", i, c.held, c.d)
+		}
+	}
+}
+
+// firstAlways is a policy that chooses the first candidate.
+type firstAlways struct{}
+
+func (firstAlways) Rank(_ *Request, v *View, dst []int) []int { return append(dst, v.Candidates[0]) }
