@@ -58,7 +58,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		case err != nil:
 			if logged != err.Error() {
 				logged = err.Error()
-				w.Log.Warn("cannot find the replicas; the last ones stay", "source", w.name(), "error", err)
+				w.Log.Warn("replicas not found; the last ones stay", "source", w.name(), "error", err)
 			}
 		case first || !slices.Equal(found, last) || logged != "":
 			logged = ""
