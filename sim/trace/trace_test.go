@@ -2,8 +2,12 @@ package trace
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -152,4 +156,27 @@ func FuzzRead(f *testing.F) {
 			last = a.At
 		}
 	})
+}
+
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(path, []byte(`{"prompt": "a"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if trace, err := ReadFile(path, Options{}); err != nil || len(trace.Requests) != 1 {
+		t.Errorf("%+v: %v", trace, err)
+	}
+	if _, err := ReadFile(path+".none", Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such file: %v", err)
+	}
+}
+
+// TestArrivalsAtOnce: requests without a time span are spread evenly.
+func TestArrivalsAtOnce(t *testing.T) {
+	trace := &Trace{Requests: make([]Request, 3)}
+	for i, a := range trace.Arrivals(2, rand.New(rand.NewPCG(1, 1))) {
+		if want := time.Duration(i) * time.Second / 2; a.At != want {
+			t.Errorf("request %d at %v, want %v", i, a.At, want)
+		}
+	}
 }

@@ -17,8 +17,7 @@ var longFiles = map[string]string{}
 
 // longTests are the test files that may be longer.
 var longTests = map[string]bool{
-	"decider/admission_test.go":   true, // one scenario each, over shared helpers
-	"sim/fakevllm/server_test.go": true, // one server, all of its API
+	"decider/admission_test.go": true, // one scenario each, over shared helpers
 }
 
 // largeTypes are the types that may have more than mostMethods, each with its
