@@ -23,12 +23,11 @@ func TestLeavingWhileHeld(t *testing.T) {
 				}
 				free := s.occupy(e)
 				leaving := newLeaver(t, address, h2)
-				for i := range n {
+				s.fill("leaving", n, func(i int) {
 					c := of("leaving")
 					c.header["X-Watch"] = fmt.Sprint(i)
 					leaving.send(c)
-				}
-				s.awaitQueued("leaving", n)
+				})
 				leaving.leave()
 				leaving.all.Wait()
 				if notices {
@@ -77,14 +76,13 @@ func TestLeavingEndsInTime(t *testing.T) {
 		s, e := queueSite(t, r, "{wait: agent, deadline_header: x-deadline, bands: {all: {ttl: 6s}}}")
 		free := s.occupy(e)
 		leaving := newLeaver(t, s.front, false)
-		for i := range n {
+		s.fill("all", n, func(i int) {
 			c := small(true)
 			if i%2 == 0 {
 				c.header = map[string]string{"X-Deadline": "5s"}
 			}
 			leaving.send(c)
-		}
-		s.awaitQueued("all", n)
+		})
 		leaving.leave()
 		leaving.all.Wait()
 		s.awaitQueued("all", 0)

@@ -17,7 +17,7 @@ func nginxes(t *testing.T) (list []release) {
 			name: "nginx-" + bin.Version, version: bin.Version, newest: i == len(bins)-1, bin: bin,
 			can: abilities{
 				noticesLeaving: true, noticesLeaving2: true, losesHeldCheaply: true, wholeBody: true,
-				knowsWhoBroke: true, answersBroken: true, explainsBroken: true, retriesSent: true,
+				knowsWhoBroke: true, answersBroken: true, explainsBroken: true, triesOthers: true, retriesSent: true,
 			},
 			lay: func(s *site) proxy { return &nginx{site: s, socket: filepath.Join(s.dir, "nginx.sock")} },
 		})

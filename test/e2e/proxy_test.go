@@ -47,6 +47,9 @@ type abilities struct {
 	// explainsBroken: the client of a replica that died before its answer gets an
 	// error in OpenAI's form.
 	explainsBroken bool
+	// triesOthers: it never sends a request a second time to a replica that has
+	// refused it, as long as there are others.
+	triesOthers bool
 	// retriesSent: it can be made to send a request again that a replica may have
 	// begun.
 	retriesSent bool

@@ -267,6 +267,11 @@ func (x *trouble) twoRefuse(engines []*engine) {
 	for _, e := range engines[:2] {
 		e.down(x.t)
 	}
+	if !x.can.triesOthers {
+		for _, e := range engines[:2] {
+			x.awaitState(e.name, 15*time.Second, "down")
+		}
+	}
 	x.serve(x.client, 20)
 	for _, e := range engines[:2] {
 		e.up(x.t)
