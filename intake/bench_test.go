@@ -42,8 +42,8 @@ func bodies(n, size int) [][]byte {
 	return out
 }
 
-// benchmarkPolicy measures whole requests, from the body to the end, and tells
-// the part of it that the proxy waits for: scan, hash and decision. Under
+// benchmarkPolicy measures whole requests, from the body to the end, and reports
+// the part that the proxy waits for: scan, hash and decision. Under
 // RunParallel that part includes waiting for the pool's lock and, with more
 // callers than processors, for a processor; p50 is what one caller sees then.
 func benchmarkPolicy(b *testing.B, policy decider.Policy, replicaCount, size, callers int) {

@@ -11,7 +11,7 @@ import (
 type Classes struct {
 	BandHeader     session.Headers // names a band; it overrides the rules
 	DeadlineHeader session.Headers // of the first token; see parseDeadline
-	Tenants        []TenantSource  // what tells tenants apart, the first that is present; none = there is one
+	Tenants        []TenantSource  // what identifies a tenant, the first that is present; none = there is one tenant
 	// Rules choose a band, one for each of the Admission's bands in their order.
 	Rules []Rule
 	// Epoch is when the pool's clock was 0. Without it deadlines by the
@@ -31,7 +31,7 @@ type Rule struct {
 	ByPriority bool
 }
 
-// TenantSource is one way to tell tenants apart: the body's user, an API key,
+// TenantSource is one way to identify a tenant: the body's user, an API key,
 // the session, or a header.
 type TenantSource struct {
 	kind    tenantKind
@@ -91,7 +91,7 @@ func (a *classifier) classify(r *Request, in *Input, now time.Duration) {
 	}
 }
 
-// tenant is the hash of who sends r, 0 when nothing tells.
+// tenant is the hash of r's tenant, 0 when no source is present.
 func (a *classifier) tenant(r *Request, headers []byte) uint64 {
 	for _, s := range a.Tenants {
 		var id []byte

@@ -81,7 +81,7 @@ func (i *Intake) Apply(c Config) {
 func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnseen.Load()} }
 
 // Handle reads a request, prepares it and submits it to its pool. When it
-// reports true, the request is held: r belongs to the pool until w.Bound is
+// reports true, the request is held: r belongs to the pool until w.Decided is
 // called. Otherwise r.Decision is the answer. Nothing of in is kept.
 func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
 	return i.Read(r, in) && i.Prepare(r) && r.Submit(w)

@@ -12,8 +12,9 @@ import (
 	"pointsman/session"
 )
 
-// What names no model goes where the proxy would send it by itself: an engine
-// may serve it or tell what is wrong. Only a name that no pool knows is refused.
+// A request without a model goes where the proxy would send it by itself: an
+// engine may serve it or say what is wrong. Only a name that no pool serves is
+// refused.
 func TestUnseenModel(t *testing.T) {
 	in := newIntake()
 	in.Apply(Config{Pools: []decider.PoolConfig{

@@ -49,7 +49,7 @@ type buffers struct {
 	tail []byte // twice tailSize
 }
 
-// keep lets the request of s wait for Bound after its handler has returned. The
+// keep lets the request of s wait for Decided after its handler has returned. The
 // connection is lent to s until then.
 func (a *Agent) keep(ctx *fasthttp.RequestCtx, s *scratch) {
 	s.next = append(s.next[:0], ctx.Request.Header.Peek("X-Pointsman-Target")...)
