@@ -32,7 +32,7 @@ func (e Endpoint) String() string {
 	return endpointNames[Other]
 }
 
-// EndpointOf tells the endpoint by the last segments of path. Any prefix, a
+// EndpointOf determines the endpoint by the last segments of path. Any prefix, a
 // query string and trailing slashes are ignored; case counts.
 func EndpointOf(path []byte) Endpoint {
 	if i := bytes.IndexAny(path, "?#"); i >= 0 {

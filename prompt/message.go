@@ -34,7 +34,7 @@ func (b *Body) messages(i int) int {
 	}
 }
 
-// system records a system prompt that stands outside the messages as if it were
+// system records a system prompt outside the messages as if it were
 // a message.
 func (b *Body) system(i int) int {
 	from := len(b.spans)

@@ -94,7 +94,7 @@ func (b *Body) assign(k scalarKey, token []byte) {
 	}
 }
 
-// plain returns the characters of the string token, nil if it is no string.
+// plain returns the characters of the string token, nil if it is not a string.
 func (b *Body) plain(token []byte) []byte {
 	if token[0] != '"' {
 		return nil

@@ -42,7 +42,7 @@ func (b *Body) ScanTail(tail []byte) {
 	}
 }
 
-// lastMember takes the member `"key":scalar` off the end of p. It returns the
+// lastMember splits the member `"key":scalar` off the end of p. It returns the
 // two tokens and the index of the comma or brace before them, or -1.
 // Without that comma or brace the opening quote of the key could be an escaped
 // one.
@@ -105,12 +105,12 @@ func stringStart(p []byte) int {
 	}
 }
 
-// isLiteral tells a byte of a number, true, false or null.
+// isLiteral reports whether c is a byte of a number, true, false or null.
 func isLiteral(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
 }
 
-// isScalar tells what may be a number, true, false or null.
+// isScalar reports whether p may be a number, true, false or null.
 func isScalar(p []byte) bool {
 	switch string(p) {
 	case "":

@@ -145,7 +145,7 @@ func (b *Body) sum() {
 	}
 }
 
-// bytes returns what s stands for.
+// bytes returns the text that s represents.
 func (b *Body) bytes(s *span) []byte {
 	if s.arena {
 		return b.arena[s.off : s.off+s.n]

@@ -32,7 +32,7 @@ func (b *Body) textsAt(i, depth int) int {
 }
 
 // ids records the run of numbers that starts at i, in an array, as token ids of
-// four bytes each. What is no token id is left out.
+// four bytes each. Anything else than a token id is left out.
 func (b *Body) ids(i int) int {
 	off := len(b.arena)
 	b.arena = append(b.arena, 0xFF, 0xFF)

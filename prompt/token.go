@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// skipSpace returns the index of the first byte from i on that is no JSON white
+// skipSpace returns the index of the first byte from i on that is not JSON white
 // space, or len(data).
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && isSpace(data[i]) {

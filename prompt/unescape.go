@@ -118,7 +118,7 @@ func codePoint(src []byte) (rune, int) {
 	return utf8.RuneError, 6
 }
 
-// mayBecomeEscape tells whether src is the beginning of a \u escape.
+// mayBecomeEscape reports whether src is the beginning of a \u escape.
 func mayBecomeEscape(src []byte) bool {
 	return len(src) == 0 || len(src) < 6 && src[0] == '\\' && (len(src) == 1 || src[1] == 'u')
 }
@@ -143,7 +143,7 @@ func hex4(src []byte) (rune, bool) {
 	return r, true
 }
 
-// escaped maps the letter of a two-byte escape to what it stands for.
+// escaped maps the letter of a two-byte escape to the byte that it represents.
 var escaped = func() (t [256]byte) {
 	for c := range t {
 		t[c] = byte(c)
@@ -156,7 +156,7 @@ var escaped = func() (t [256]byte) {
 // slash, to its letter.
 var shortEscape = [128]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 
-// hasLong tells whether p, the inside of a string, has an escape of the form
+// hasLong reports whether p, the inside of a string, has an escape of the form
 // \u0041; it may also say so of an escaped backslash before a u. It does not
 // branch on where escapes are, so that they cost nothing.
 func hasLong(p []byte) bool {

@@ -68,7 +68,7 @@ func TestProxyQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := o.Pools[0]
-	if p.Replicas[0].MaxConn != 4 || p.QueueTimeout != 2*time.Minute || !p.TellAdmission || o.Waiting != 100 {
+	if p.Replicas[0].MaxConn != 4 || p.QueueTimeout != 2*time.Minute || !p.AdmissionHeaders || o.Waiting != 100 {
 		t.Errorf("%+v, %d may wait", p, o.Waiting)
 	}
 }

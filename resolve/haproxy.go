@@ -59,7 +59,7 @@ func queueInProxy(tp *templates.Pool, p *Pool) {
 func templatePool(p *Pool) templates.Pool {
 	tp := templates.Pool{
 		Name: p.Name, Models: append(append([]string{}, p.Models...), p.LoRA...),
-		TellAdmission: p.Admission != nil && p.Admission.ResponseHeaders,
+		AdmissionHeaders: p.Admission != nil && p.Admission.ResponseHeaders,
 	}
 	for _, r := range p.Ordered() {
 		tp.Replicas = append(tp.Replicas, templates.Replica{Name: r.Name, Address: r.Address, Weight: r.Weight})

@@ -173,7 +173,7 @@ pools:
 	}
 	var got []string
 	for _, p := range n.Pools {
-		got = append(got, fmt.Sprint(p.Name, p.Models, p.Replicas, p.TellAdmission))
+		got = append(got, fmt.Sprint(p.Name, p.Models, p.Replicas, p.AdmissionHeaders))
 	}
 	if want := []string{"a[a l] [{r1 h:1 1 0}] false", "b[] [{dns:1 vllm:8000 0 0}] false", "c[] [{file:1 10.0.0.1:1 0 0} {file:2 10.0.0.2:1 0 0}] true"}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -29,7 +29,7 @@ func NewHeaders(names []string) Headers {
 }
 
 // Find looks for the session id in a raw header block: lines of "Name: value"
-// that end in LF or CRLF. ok tells an empty value from an absent header. The
+// that end in LF or CRLF. ok distinguishes an empty value from an absent header. The
 // value is a slice of block. Find does not allocate.
 func (h Headers) Find(block []byte) (value []byte, ok bool) {
 	best := len(h.names)

@@ -19,7 +19,7 @@ type Member struct {
 // are its fallbacks. When a member leaves, only its own keys move. Unequal
 // weights use the logarithmic method (Schindelhauer and Schomaker, 2005).
 //
-// A Table is immutable and safe for concurrent use; it is made anew when the
+// A Table is immutable and safe for concurrent use; it is rebuilt when the
 // membership or a weight changes.
 type Table struct {
 	seeds   []uint64

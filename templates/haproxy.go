@@ -89,9 +89,9 @@ type Pool struct {
 	// Default 60 s.
 	QueueTimeout time.Duration
 
-	// TellAdmission sends clients the band of their request and how long it was
+	// AdmissionHeaders sends clients the band of their request and how long it was
 	// held, in the headers X-Pointsman-Band and X-Pointsman-Wait-Ms.
-	TellAdmission bool
+	AdmissionHeaders bool
 
 	// HealthPath is what HAProxy asks of each replica every 2 s. Default
 	// "/health"; "none" turns the checks off.
@@ -204,7 +204,7 @@ func (o HAProxy) view(full bool) (*view, error) {
 // safeWord is what may stand in a configuration line without quotes.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,*\[\]-]+$`)
 
-// safeName is what HAProxy takes as the name of a backend or server.
+// safeName matches the names that HAProxy accepts for backends and servers.
 var safeName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 
 // check lists what is wrong with o, after its defaults were filled in.

@@ -145,9 +145,9 @@ type nginxView struct {
 	AgentPattern string
 }
 
-// TellAdmission reports whether the clients of any pool are told their band.
-func (v *nginxView) TellAdmission() bool {
-	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.TellAdmission })
+// AdmissionHeaders reports whether the responses of any pool carry the band.
+func (v *nginxView) AdmissionHeaders() bool {
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.AdmissionHeaders })
 }
 
 // view checks o and completes it.
@@ -302,7 +302,7 @@ func (v *nginxView) In(n int, name string) (string, error) {
 	return b.String(), err
 }
 
-// errorLog is the line that tells the agent of answers that broke off.
+// errorLog is the line that reports broken answers to the agent.
 func (v *nginxView) errorLog() string {
 	text, err := execute("nginx-errors", v)
 	if err != nil {

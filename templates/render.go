@@ -46,7 +46,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 }).ParseFS(texts, "*.tmpl"))
 
 // feedFormat is HAProxy's log format of a feed line. The fields come last in
-// their line, because what stands before them may hold a client's own bytes.
+// their line, because the text before them may contain a client's own bytes.
 func feedFormat(event string) string {
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
@@ -54,7 +54,7 @@ func feedFormat(event string) string {
 }
 
 // refusal is the body of a refused request in OpenAI's form. The agent's reason
-// is safe inside a JSON string; the default stands for a missing one.
+// is safe inside a JSON string; without one there is a default message.
 func refusal(status int) string {
 	message, kind, param, code := "", "", "null", ""
 	switch status {
@@ -131,7 +131,7 @@ func (v *view) Asked() string {
 	return "METH_POST pm_llm"
 }
 
-// MaxConn is how many connections the new HAProxy takes.
+// MaxConn is the connection limit of the rendered HAProxy.
 func (v *view) MaxConn() int { return 4000 + v.Waiting }
 
 // Half is how much of a body goes as its head, and as its tail, with large
