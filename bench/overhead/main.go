@@ -1,8 +1,9 @@
-// Command overhead measures what a decision costs a request: the same HAProxy
-// without an agent, with a null SPOE agent that answers at once with nothing,
-// and with pointsman, in alternating rounds of one run. It prints medians and
-// their ratios as a Markdown table. With -nginx the proxy is an nginx, and the
-// null agent a fasthttp server that names the replicas in turn.
+// Command overhead measures the latency that a decision adds to a request. It
+// compares the same HAProxy without an agent, with a null SPOE agent that
+// returns an empty answer, and with pointsman, in alternating rounds of one run.
+// It prints medians and their ratios as a Markdown table. With -nginx, the proxy
+// is an nginx, and the null agent a fasthttp server that returns the replicas in
+// turn.
 //
 //	go run ./bench/overhead [-rounds 12] [-requests 400] [-haproxy haproxy | -nginx nginx]
 package main
@@ -32,10 +33,10 @@ import (
 )
 
 var (
-	rounds   = flag.Int("rounds", 12, "rounds of each case; a round is one median")
-	requests = flag.Int("requests", 400, "requests a round")
+	rounds   = flag.Int("rounds", 12, "rounds of each case; each round gives one median")
+	requests = flag.Int("requests", 400, "requests per round")
 	proxy    = flag.String("haproxy", "haproxy", "command that runs HAProxy, arguments separated by spaces")
-	nginx    = flag.String("nginx", "", "command that runs nginx, likewise; in the place of HAProxy")
+	nginx    = flag.String("nginx", "", "command that runs nginx, likewise; used instead of HAProxy")
 	role     = flag.String("role", "", "internal: null-agent, null-nginx or replica")
 	listen   = flag.String("listen", "", "internal")
 )
@@ -64,7 +65,7 @@ func main() {
 	b.measure()
 }
 
-// serveNull is the null agent: the library that pointsman uses, bare.
+// serveNull is the null agent: only the library that pointsman uses.
 func serveNull() {
 	l, err := net.Listen("unix", *listen)
 	if err != nil {
@@ -73,8 +74,8 @@ func serveNull() {
 	log.Fatal(agent.New(func(*request.Request) {}, logger.NewNop()).Serve(l))
 }
 
-// serveReplica answers every request at once, under several addresses of
-// loopback that stand for as many replicas.
+// serveReplica answers every request immediately, on one loopback address for
+// each replica.
 func serveReplica() {
 	answer := []byte(`{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}`)
 	s := fasthttp.Server{MaxRequestBodySize: 64 << 20, Handler: func(ctx *fasthttp.RequestCtx) {
@@ -87,23 +88,23 @@ func serveReplica() {
 	log.Fatal(s.ListenAndServe(loopback(0, *listen)))
 }
 
-// loopback is the address of replica i: another host of 127.0.0.0/8, the port
-// of address.
+// loopback returns the address of replica i: its own host in 127.0.0.0/8, and the
+// port of address.
 func loopback(i int, address string) string {
 	_, port, err := net.SplitHostPort(address)
 	check(err)
 	return fmt.Sprintf("127.0.0.%d:%s", i+1, port)
 }
 
-// bench is the stage: one HAProxy per way of deciding, all in front of the
-// same replicas.
+// bench runs one proxy per variant, all in front of the same replicas.
 type bench struct {
-	folder string
-	procs  []*exec.Cmd
-	ways   []way
+	folder   string
+	procs    []*exec.Cmd
+	variants []variant
 }
 
-type way struct{ name, url string }
+// variant is a proxy with one kind of agent, or none.
+type variant struct{ name, url string }
 
 func newBench() *bench {
 	folder, err := os.MkdirTemp("", "pointsman-bench-")
@@ -120,7 +121,7 @@ func newBench() *bench {
 	replica, feed := freePort(), freePort()
 	b.start(self, "-role", "replica", "-listen", replica)
 	null := filepath.Join(folder, "null.sock")
-	role, listen, add := "null-agent", "spoe: %q", b.addWay
+	role, listen, add := "null-agent", "spoe: %q", b.addHAProxy
 	if *nginx != "" {
 		role, listen, add = "null-nginx", "spoe: off, nginx: %q", b.addNginx
 	}
@@ -144,9 +145,9 @@ func newBench() *bench {
 	return b
 }
 
-// addWay starts an HAProxy that asks the agent at socket; without one, the
-// lines that ask and that feed are taken out of the same configuration.
-func (b *bench) addWay(name, socket, feed string, pool templates.Pool) {
+// addHAProxy starts an HAProxy that uses the agent at socket. Without a socket,
+// it removes the lines for the agent and the feed from the same configuration.
+func (b *bench) addHAProxy(name, socket, feed string, pool templates.Pool) {
 	command := strings.Fields(*proxy)
 	version, err := exec.Command(command[0], append(command[1:], "-v")...).Output()
 	check(err)
@@ -173,24 +174,24 @@ func (b *bench) addWay(name, socket, feed string, pool templates.Pool) {
 		check(os.WriteFile(filepath.Join(dir, f.Name), []byte(text), 0o600))
 	}
 	b.start(command[0], append(command[1:], "-db", "-f", filepath.Join(dir, templates.ConfigFile))...)
-	b.await(name, front)
+	b.waitFor(name, front)
 }
 
-// await waits until the proxy at front serves, and takes it for a way.
-func (b *bench) await(name, front string) {
-	w := way{name, "http://" + front + "/v1/chat/completions"}
+// waitFor waits until the proxy at front serves, and adds it as a variant.
+func (b *bench) waitFor(name, front string) {
+	v := variant{name, "http://" + front + "/v1/chat/completions"}
 	var err error
 	for range 100 {
-		if err = w.post(new(fasthttp.HostClient), body(100)); err == nil {
+		if err = v.post(new(fasthttp.HostClient), body(100)); err == nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	check(err)
-	b.ways = append(b.ways, w)
+	b.variants = append(b.variants, v)
 }
 
-// withoutAgent takes out the filter, the question and the feed.
+// withoutAgent removes the filter, the request to the agent, and the feed.
 func withoutAgent(text string) string {
 	var keep []string
 	for line := range strings.Lines(text) {
@@ -215,7 +216,7 @@ func (b *bench) start(command string, args ...string) {
 
 func (b *bench) close() {
 	for _, p := range slices.Backward(b.procs) {
-		// A killed nginx would leave its workers behind.
+		// A killed nginx would not stop its worker processes.
 		_ = p.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(2*time.Second, func() { _ = p.Process.Kill() })
 		_ = p.Wait()
@@ -232,18 +233,18 @@ func (b *bench) measure() {
 	fmt.Println("|---|---|---|---|---|---|")
 	for _, size := range []int{1 << 10, 16 << 10, 128 << 10} {
 		for _, concurrency := range []int{1, 32} {
-			medians := make([][]float64, len(b.ways))
+			medians := make([][]float64, len(b.variants))
 			ratios := []float64{}
 			text := body(size)
-			clients := make([]*fasthttp.HostClient, len(b.ways))
-			for i, w := range b.ways {
+			clients := make([]*fasthttp.HostClient, len(b.variants))
+			for i, v := range b.variants {
 				clients[i] = &fasthttp.HostClient{MaxConns: concurrency}
-				w.round(clients[i], text, concurrency, warmup)
+				v.round(clients[i], text, concurrency, warmup)
 			}
 			for n := range *rounds {
-				for k := range b.ways {
-					i := (k + n) % len(b.ways) // no way always comes first
-					medians[i] = append(medians[i], b.ways[i].round(clients[i], text, concurrency, *requests))
+				for k := range b.variants {
+					i := (k + n) % len(b.variants) // no variant is always first
+					medians[i] = append(medians[i], b.variants[i].round(clients[i], text, concurrency, *requests))
 				}
 				ratios = append(ratios, medians[2][n]/medians[1][n])
 			}
@@ -254,14 +255,14 @@ func (b *bench) measure() {
 }
 
 // round sends n requests and returns their median latency in µs.
-func (w way) round(client *fasthttp.HostClient, body []byte, concurrency, n int) float64 {
+func (v variant) round(client *fasthttp.HostClient, body []byte, concurrency, n int) float64 {
 	took := make([]float64, n)
 	var wg sync.WaitGroup
 	for c := range concurrency {
 		wg.Go(func() {
 			for i := c; i < n; i += concurrency {
 				start := time.Now()
-				check(w.post(client, body))
+				check(v.post(client, body))
 				took[i] = float64(time.Since(start).Microseconds())
 			}
 		})
@@ -270,11 +271,11 @@ func (w way) round(client *fasthttp.HostClient, body []byte, concurrency, n int)
 	return median(took)
 }
 
-func (w way) post(client *fasthttp.HostClient, body []byte) error {
+func (v variant) post(client *fasthttp.HostClient, body []byte) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
-	req.SetRequestURI(w.url)
+	req.SetRequestURI(v.url)
 	client.Addr = string(req.URI().Host())
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType("application/json")
@@ -283,12 +284,12 @@ func (w way) post(client *fasthttp.HostClient, body []byte) error {
 		return err
 	}
 	if resp.StatusCode() != fasthttp.StatusOK {
-		return fmt.Errorf("%s: %d %s", w.name, resp.StatusCode(), resp.Body())
+		return fmt.Errorf("%s: %d %s", v.name, resp.StatusCode(), resp.Body())
 	}
 	return nil
 }
 
-// body makes a chat request of about size bytes.
+// body returns a chat request of about size bytes.
 func body(size int) []byte {
 	const head, tail = `{"model":"m","messages":[{"role":"system","content":"You answer."},{"role":"user","content":"`, `"}],"stream":false,"max_tokens":64}`
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog\\n", size/45+1)
@@ -296,13 +297,14 @@ func body(size int) []byte {
 	return []byte(head + strings.TrimRight(text[:n], "\\") + tail)
 }
 
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
 	return s[len(s)/2]
 }
 
-func summary(v []float64) string {
-	s := slices.Sorted(slices.Values(v))
+// summary returns the median and half the spread.
+func summary(values []float64) string {
+	s := slices.Sorted(slices.Values(values))
 	return fmt.Sprintf("%.0f ± %.0f", s[len(s)/2], (s[len(s)-1]-s[0])/2)
 }
 

@@ -15,30 +15,31 @@ import (
 	"pointsman/templates"
 )
 
-// serveNullNginx is the null agent for nginx: fasthttp reads the question and
-// names the replicas in turn.
+// serveNullNginx is the null agent for nginx: fasthttp reads the request and
+// returns the replicas in turn.
 func serveNullNginx() {
 	l, err := net.Listen("unix", *listen)
 	if err != nil {
 		log.Fatal(err)
 	}
-	var words []string
+	var names []string
 	for i := range replicas {
-		words = append(words, templates.NginxUpstream("llama", fmt.Sprintf("r%d", i+1)))
+		names = append(names, templates.NginxUpstream("llama", fmt.Sprintf("r%d", i+1)))
 	}
 	var next atomic.Uint64
 	s := fasthttp.Server{
 		MaxRequestBodySize: 64 << 20, NoDefaultServerHeader: true, NoDefaultDate: true, NoDefaultContentType: true,
 		Handler: func(ctx *fasthttp.RequestCtx) {
 			ctx.Response.Header.SetBytesV("X-Accel-Redirect", ctx.Request.Header.Peek("X-Pointsman-Target"))
-			ctx.Response.Header.Set("X-Pointsman-Server", words[next.Add(1)%replicas])
+			ctx.Response.Header.Set("X-Pointsman-Server", names[next.Add(1)%replicas])
 		},
 	}
 	log.Fatal(s.Serve(l))
 }
 
-// addNginx starts an nginx that asks the agent at socket; without one it passes
-// to the pool's upstream, by the same lines otherwise, and sends no feed.
+// addNginx starts an nginx that uses the agent at socket. Without a socket, it
+// passes requests to the pool's upstream and sends no feed, with the same
+// configuration otherwise.
 func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
 	plain := socket == ""
 	if plain {
@@ -56,7 +57,7 @@ func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
 	if plain {
 		before, after, ok := strings.Cut(text, "proxy_pass http://"+templates.NginxAgent+";")
 		if !ok {
-			log.Fatal("the template has no question")
+			log.Fatal("the template does not pass requests to the agent")
 		}
 		text = before + "proxy_pass http://" + templates.NginxUpstream("llama", "") + ";" + after
 		var keep []string
@@ -72,8 +73,8 @@ func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
 	command := strings.Fields(*nginx)
 	global := "daemon off;"
 	if os.Getuid() == 0 {
-		global += " user root;" // the folder is root's alone
+		global += " user root;" // only root may read the folder
 	}
 	b.start(command[0], append(command[1:], "-p", dir, "-c", conf, "-g", global)...)
-	b.await(name, front)
+	b.waitFor(name, front)
 }

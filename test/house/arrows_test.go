@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":   {"admin/client", "agent", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "templates"},
 	"bench/overhead":  {"templates"},
-	"bench/workloads": {},
+	"bench/workloads": {"sim/trace"},
 	"packaging":       {},
 
 	// Tests. Nothing imports them but tests.
