@@ -115,7 +115,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Error("remembers while it is off")
 	}
 	s.enable(true)
-	const many = 3 * sessionRows * sessionsARow
+	const many = 3 * sessionRows * sessionsPerRow
 	kept := &Request{Session: 0, HasSession: true}
 	for n := range uint64(many) {
 		s.add(&Request{Session: n + 1, HasSession: true}, replica)
@@ -132,8 +132,8 @@ func TestSessionsAreBounded(t *testing.T) {
 			there++
 		}
 	}
-	if there < sessionRows*sessionsARow*9/10 || there > sessionRows*sessionsARow {
-		t.Errorf("%d sessions kept of room for %d", there, sessionRows*sessionsARow)
+	if there < sessionRows*sessionsPerRow*9/10 || there > sessionRows*sessionsPerRow {
+		t.Errorf("%d sessions kept of room for %d", there, sessionRows*sessionsPerRow)
 	}
 	s.add(&Request{Session: 7}, replica)
 	s.enable(false)

@@ -68,19 +68,19 @@ type ReplicaConfig struct {
 // Name is the replica's name: HAProxy's server, or nginx's upstream server.
 func (r *Replica) Name() string { return r.name }
 
-// InFlight is the number of requests reserved on the replica.
-func (r *Replica) InFlight() int { return r.inFlight }
-
 // Slot is a small number, 0 or more, that no other member of the pool has. It
 // stays the same as long as the replica is a member, and is reused afterwards:
 // policies index what they keep of each replica by it.
 func (r *Replica) Slot() int { return r.slot }
 
+// InFlight is the number of requests reserved on the replica.
+func (r *Replica) InFlight() int { return r.inFlight }
+
 // Waiting is the number of those whose first byte has not come.
 func (r *Replica) Waiting() int { return r.waiting }
 
-// Tokens is the number of prompt and, where asked for, output tokens of the
-// requests reserved on the replica.
+// Tokens is the number of prompt tokens of the requests reserved on the replica,
+// and of output tokens where a request sets a limit.
 func (r *Replica) Tokens() int { return r.tokens }
 
 // InputTokens is the number of prompt tokens among Tokens.
@@ -126,8 +126,7 @@ func (r *Replica) Node() string { return r.node }
 // Weight is the replica's relative share, at least 1 for a candidate.
 func (r *Replica) Weight() int { return r.weight }
 
-// Load is the number of requests in flight with one more, per unit of weight:
-// policies that go by requests compare it.
+// Load is the number of requests in flight plus one, divided by the weight.
 func (r *Replica) Load() float64 { return float64(r.inFlight+1) / float64(max(r.weight, 1)) }
 
 // open reports whether the replica takes requests at all.

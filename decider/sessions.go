@@ -9,11 +9,11 @@ type sessionMemory struct {
 }
 
 const (
-	sessionRows  = 1 << 14 // of 8 sessions: 131,072 in 3 MiB a pool
-	sessionsARow = 8
+	sessionRows    = 1 << 14 // of 8 sessions: 131,072 in 3 MiB per pool
+	sessionsPerRow = 8
 )
 
-type sessionRow [sessionsARow]struct {
+type sessionRow [sessionsPerRow]struct {
 	key     uint64
 	replica *Replica
 	seen    uint32 // the tick of its last request

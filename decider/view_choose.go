@@ -42,9 +42,9 @@ func (v *View) InFlightRange() (least, most int) {
 	return least, most
 }
 
-// DrawByWeight draws a position in Candidates at random, in proportion to the
-// weights. It leaves out the position skip, if there is another one; -1 leaves
-// out none.
+// DrawByWeight draws a random position in Candidates, in proportion to the
+// weights. It never draws the position skip, unless that is the only one; -1 skips
+// none.
 func (v *View) DrawByWeight(skip int) int {
 	n := len(v.Candidates)
 	if n == 1 {
