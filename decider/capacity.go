@@ -28,7 +28,7 @@ type capacity struct {
 }
 
 // update works out which replicas have capacity, and reports whether any has.
-func (c *capacity) update(now time.Duration) (any bool) {
+func (c *capacity) update(now time.Duration) (some bool) {
 	p := c.pool
 	if cap(c.free) < len(p.replicas) {
 		c.free = make([]bool, len(p.replicas))
@@ -37,9 +37,9 @@ func (c *capacity) update(now time.Duration) (any bool) {
 	clear(c.free)
 	for _, i := range p.open {
 		c.free[i] = c.saturation(p.replicas[i], now) == ""
-		any = any || c.free[i]
+		some = some || c.free[i]
 	}
-	return any
+	return some
 }
 
 // feedbackDelay is how late the feed reports first tokens.

@@ -87,13 +87,13 @@ func TestFollowersTakeTurns(t *testing.T) {
 	p, _ := newLivePool(2)
 	old := p.Engine("r0").FollowBlocks()
 	p.Engine("r0").ChangeBlocks(old, []BlockChange{{1, true}})
-	m := p.replicas[0].cache
 	d, id := decide(p, tokenized(1, 2, 3)) // on its way while the image changes
 	again := p.Engine("r0").FollowBlocks()
 	if p.Engine("r0").ChangeBlocks(old, []BlockChange{{2, true}}) {
 		t.Error("a follower whose time is over is listened to")
 	}
-	if m = p.replicas[0].cache; m.Has(1) || again == old {
+	m := p.replicas[0].cache
+	if m.Has(1) || again == old {
 		t.Error("the new follower begins with what the old one told")
 	}
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})

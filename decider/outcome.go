@@ -5,6 +5,7 @@ import "time"
 // End is how a request ended.
 type End uint8
 
+// The ends of a request.
 const (
 	Served     End = iota // answered, whatever the status below 500
 	Failed                // answered with a status of 500 or above

@@ -121,13 +121,6 @@ func TestPoolAccounts(t *testing.T) {
 	})
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func TestOutcomeMovesToWhoServed(t *testing.T) {
 	p, _ := newTestPool(LeastRequests{}, 3)
 	d, id := decide(p)

@@ -179,7 +179,7 @@ func TestWithoutReplicaFailsOpen(t *testing.T) {
 		t.Errorf("the proxy has fallen silent: %+v", waits.d)
 	}
 
-	p, clock = newTestPool(LeastWork{}, 0, holdingAlways(), func(c *PoolConfig) { c.Unfound = true })
+	p, _ = newTestPool(LeastWork{}, 0, holdingAlways(), func(c *PoolConfig) { c.Unfound = true })
 	if c := submit(p); c.held || c.d.Status != 0 {
 		t.Errorf("no replica is found yet: %+v", c.d)
 	}

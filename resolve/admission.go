@@ -52,7 +52,10 @@ func (r *Config) waitsIn(p *config.Pool) (string, error) {
 		return inAgent, nil
 	}
 	v, err := r.version()
-	if err != nil || v.AtLeast(3, 0) {
+	if err != nil {
+		return inAgent, nil //nolint:nilerr // an unknown HAProxy counts as new
+	}
+	if v.AtLeast(3, 0) {
 		return inAgent, nil
 	}
 	// Before 3.0 the timeout that covers a hold is also what each request waits

@@ -56,13 +56,13 @@ const (
 type EventKind uint8
 
 const (
-	// FirstToken: the prompt is computed and the first output token exists.
+	// FirstToken means that the prompt is computed and the first output token exists.
 	FirstToken EventKind = iota
-	// Token: one more output token; only with EngineOptions.EachToken.
+	// Token means one more output token; only with EngineOptions.EachToken.
 	Token
-	// Preempted: the job lost its blocks and waits to be computed again.
+	// Preempted means that the job lost its blocks and waits to be computed again.
 	Preempted
-	// Finished: the job has all its output tokens and holds no blocks.
+	// Finished means that the job has all its output tokens and holds no blocks.
 	Finished
 )
 

@@ -145,7 +145,7 @@ func sendMixture(t *testing.T, s *site, n int) *mixture {
 func (m *mixture) send(r *rand.Rand, client *http.Client, host string) error {
 	// Sizes from 100 B to 2 MB, evenly by their logarithm.
 	size := int(100 * math.Exp(r.Float64()*math.Log(20_000)))
-	stream, leave := r.IntN(2) == 0, never
+	kind, stream, leave := r.IntN(8), r.IntN(2) == 0, never
 	if r.IntN(5) == 0 {
 		leave = 1 + stage(r.IntN(int(stages)-1))
 	}
@@ -156,10 +156,10 @@ func (m *mixture) send(r *rand.Rand, client *http.Client, host string) error {
 	case leave == beforeHeaders:
 		c.body = chat(model, size, 5, stream, r.IntN(1<<20))
 		c.header["X-Fake-Delay"] = "20s"
-	case r.IntN(8) == 0:
+	case kind == 0:
 		c.path = "/v1/completions"
 		c.body = fmt.Appendf(nil, `{"prompt":%q,"max_tokens":5,"stream":%t,"model":%q}`, fill(min(size, 50_000), r.IntN(1<<20)), stream, model)
-	case r.IntN(8) == 0:
+	case kind == 1:
 		c.path = "/v1/embeddings"
 		c.body = fmt.Appendf(nil, `{"model":%q,"input":[%q,"x"]}`, model, fill(min(size, 50_000), r.IntN(1<<20)))
 	default:

@@ -91,7 +91,7 @@ func (s *site) configure(text string) {
 }
 
 // edit replaces a part of the agent's configuration.
-func (s *site) edit(old, new string) {
+func (s *site) edit(old, replacement string) {
 	s.t.Helper()
 	b, err := os.ReadFile(s.config())
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *site) edit(old, new string) {
 	if !bytes.Contains(b, []byte(old)) {
 		s.t.Fatalf("the configuration has no %q:\n%s", old, b)
 	}
-	s.configure(strings.Replace(string(b), old, new, 1))
+	s.configure(strings.Replace(string(b), old, replacement, 1))
 }
 
 // processingTimeout is in the section of each proxy.
