@@ -62,7 +62,7 @@ func targets(t *testing.T, r release) {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, "the broken file is reported", func() (bool, string) {
-		return strings.Contains(s.agent.log.String(), "cannot find the replicas"), s.agent.log.String()
+		return strings.Contains(s.agent.log.String(), "the last ones stay"), s.agent.log.String()
 	})
 	if by := s.serve(client, 6); by["b"] != 6 {
 		t.Errorf("with a broken file, served by %v", by)
