@@ -15,6 +15,7 @@ var arrows = map[string][]string{
 	"templates": {},
 	"config":    {"decider", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
+	"attach":    {}, // edits of text files, for either proxy
 	"listen":    {},
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
 
