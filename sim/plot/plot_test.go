@@ -3,6 +3,7 @@ package plot
 import (
 	"bytes"
 	"encoding/xml"
+	"image"
 	"image/color"
 	"image/png"
 	"io"
@@ -100,12 +101,13 @@ func TestPNG(t *testing.T) {
 	if s := picture.Bounds().Size(); s.X != 1920 || s.Y != 1600 {
 		t.Errorf("%v pixels", s)
 	}
+	rgba, ok := picture.(*image.RGBA)
+	if !ok {
+		t.Fatalf("a picture of type %T", picture)
+	}
 	colors := map[color.RGBA]int{}
-	for y := range picture.Bounds().Dy() {
-		for x := range picture.Bounds().Dx() {
-			r, g, b, _ := picture.At(x, y).RGBA()
-			colors[color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}]++
-		}
+	for p := rgba.Pix; len(p) > 0; p = p[4:] {
+		colors[color.RGBA{p[0], p[1], p[2], 255}]++
 	}
 	for _, c := range append(palette[:3:3], ink, softInk, gridLine) {
 		if colors[c] < 100 {
@@ -127,17 +129,17 @@ func TestEmptyChart(t *testing.T) {
 }
 
 func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
+	dir, c := t.TempDir(), &Chart{}
 	for name, prefix := range map[string]string{"x.svg": "<?xml", "x.png": "\x89PNG"} {
 		path := filepath.Join(dir, name)
-		if err := testChart().WriteFile(path); err != nil {
+		if err := c.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
 		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), prefix) {
 			t.Errorf("%s begins with %.10q: %v", name, b, err)
 		}
 	}
-	if err := testChart().WriteFile(filepath.Join(dir, "x.pdf")); err == nil || !strings.Contains(err.Error(), ".svg or .png") {
+	if err := c.WriteFile(filepath.Join(dir, "x.pdf")); err == nil || !strings.Contains(err.Error(), ".svg or .png") {
 		t.Errorf("x.pdf: %v", err)
 	}
 }
