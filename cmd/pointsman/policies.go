@@ -22,6 +22,8 @@ var policies = policy.Table{
 	policy.With("cache_aware", policy.CacheAwareDefaults, policy.NewCacheAware),
 	policy.With("prefix_cache", policy.PrefixCacheDefaults, policy.NewPrefixCache),
 	policy.With("kv_cost", policy.KVCostDefaults, policy.NewKVCost),
+	policy.Plain("lmetric", func() decider.Policy { return policy.LMetric{} }),
+	policy.With("predicted_latency", policy.PredictedLatencyDefaults, policy.NewPredictedLatency),
 	policy.With("weighted", policy.WeightedDefaults, policy.NewWeighted),
 	policy.With("expression", policy.ExpressionOptions{}, policy.NewExpression),
 	policy.Plain("throughput_aware", func() decider.Policy { return policy.ThroughputAware{} }),

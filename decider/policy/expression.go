@@ -19,7 +19,8 @@ type Expression struct {
 	values []float64 // by quantity
 	table  *session.Table
 	prefix bool
-	home   int // the place of session_rank in quantities, -1 = not used
+	home   int  // the place of session_rank in quantities, -1 = not used
+	mean   bool // the formula names mean_in_flight
 	at     evaluation
 }
 
@@ -66,6 +67,7 @@ func NewExpression(o ExpressionOptions) (*Expression, error) {
 		if name == "session_rank" {
 			p.home = k
 		}
+		p.mean = p.mean || name == "mean_in_flight"
 	}
 	p.terms = append(p.terms, "cost")
 	return p, nil
@@ -86,6 +88,12 @@ func (p *Expression) Rank(r *decider.Request, v *decider.View, dst []int) []int 
 	e.request, e.view, e.home = r, v, e.home[:0]
 	if p.home >= 0 && r.HasSession {
 		e.home, _ = p.table.Rank(r.Session, v.Candidates, 3, e.home)
+	}
+	if p.mean {
+		e.mean = 0
+		for _, i := range v.Candidates {
+			e.mean += float64(v.Replicas[i].InFlight()) / float64(len(v.Candidates))
+		}
 	}
 	dst = v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		e.index, e.replica = v.Candidates[c], replica

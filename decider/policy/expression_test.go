@@ -107,7 +107,7 @@ func TestQuantities(t *testing.T) {
 		c.Replicas[0].Node, c.Replicas[1].Zone = "n", "z"
 	}
 	p := decidertest.New(expression(t, sumOf("in_flight", "waiting", "running", "tokens", "queue_tokens", "speed", "kv_usage",
-		"throughput", "latency", "weight", "capacity", "input", "output", "priority", "replicas", "same_node", "same_zone",
+		"throughput", "latency", "weight", "capacity", "input", "output", "priority", "replicas", "mean_in_flight", "same_node", "same_zone",
 		"has_lora", "loras", "session_rank")), 2, near)
 	stream := func(tokens int) func(*decider.Request) {
 		return func(r *decider.Request) { r.Input, r.Stream = tokens, true }
@@ -134,7 +134,7 @@ func TestQuantities(t *testing.T) {
 	}
 	want := map[string]float64{
 		"in_flight": 5, "waiting": 2, "running": 3, "tokens": 2300, "speed": p.Replica("r1").PrefillSpeed, "kv_usage": .23,
-		"throughput": 2, "latency": 2, "weight": 3, "capacity": 10_000, "input": 700, "output": 0, "priority": -3, "replicas": 2,
+		"throughput": 2, "latency": 2, "weight": 3, "capacity": 10_000, "input": 700, "output": 0, "priority": -3, "replicas": 2, "mean_in_flight": 2.5,
 		"same_node": 0, "same_zone": 1, "has_lora": 1, "loras": 1, "session_rank": 1,
 	}
 	if len(want)+4 != len(quantities) { // queue_tokens above, the rest below

@@ -15,7 +15,8 @@ type evaluation struct {
 	view    *decider.View
 	index   int
 	replica *decider.Replica
-	home    []int // replicas of the request's session, in order; empty = no session
+	mean    float64 // requests in flight per candidate
+	home    []int   // replicas of the request's session, in order; empty = no session
 }
 
 // zero is a value of the quantity's type, for the compiler.
@@ -47,6 +48,7 @@ var quantities = []quantity{
 	{"output", false, func(e *evaluation) float64 { return float64(max(e.request.Output, 0)) }},
 	{"priority", false, func(e *evaluation) float64 { return float64(e.request.Priority) }},
 	{"replicas", false, func(e *evaluation) float64 { return float64(len(e.view.Candidates)) }},
+	{"mean_in_flight", false, func(e *evaluation) float64 { return e.mean }},
 	{"same_node", true, func(e *evaluation) float64 { return truth(e.replica.Near() == 2) }},
 	{"same_zone", true, func(e *evaluation) float64 { return truth(e.replica.Near() >= 1) }},
 	{"has_lora", true, func(e *evaluation) float64 { return truth(e.replica.HasLoRA(e.request.LoRA)) }},

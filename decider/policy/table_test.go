@@ -73,7 +73,7 @@ func TestTable(t *testing.T) {
 // Each policy has options that are valid by default, or none.
 func TestDefaultsAreValid(t *testing.T) {
 	for _, o := range []Validator{
-		none{}, SessionDefaults, PrefixAffinityDefaults, CacheAwareDefaults, PrefixCacheDefaults, KVCostDefaults,
+		none{}, SessionDefaults, PrefixAffinityDefaults, CacheAwareDefaults, PrefixCacheDefaults, KVCostDefaults, PredictedLatencyDefaults,
 		WeightedDefaults, decider.TokenDefaults, ExpressionOptions{"0"},
 	} {
 		if err := o.Validate(); err != nil {
