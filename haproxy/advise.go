@@ -26,7 +26,7 @@ type Wanted struct {
 // find there. An empty answer means that nothing is missing.
 func Advise(config []byte, w Wanted) []string {
 	f := findings{backends: map[string]*ownBackend{}}
-	for _, s := range parseConfig(config) {
+	for _, s := range ParseConfig(config) {
 		f.add(&s)
 	}
 	return f.advice(w)
@@ -56,47 +56,47 @@ type ownBackend struct {
 }
 
 // add notes one statement.
-func (f *findings) add(s *statement) {
-	closes := s.is("option", "http-server-close") || s.is("option", "httpclose")
-	switch s.section {
+func (f *findings) add(s *Statement) {
+	closes := s.Is("option", "http-server-close") || s.Is("option", "httpclose")
+	switch s.Section {
 	case "global":
 		f.addGlobal(s)
 	case "defaults":
-		f.abortonclose = f.abortonclose || s.is("option", "abortonclose")
+		f.abortonclose = f.abortonclose || s.Is("option", "abortonclose")
 		f.closes = f.closes || closes
 	case "backend", "listen":
-		b := f.backends[s.name]
+		b := f.backends[s.Name]
 		if b == nil {
 			b = &ownBackend{}
-			f.backends[s.name] = b
+			f.backends[s.Name] = b
 		}
-		b.follows = b.follows || s.is("use-server") && strings.Contains(s.text(), "txn.pm.server")
+		b.follows = b.follows || s.Is("use-server") && strings.Contains(s.Text(), "txn.pm.server")
 		b.closes = b.closes || closes
 	}
 	switch {
-	case s.is("timeout", "queue"):
-		if d := duration(s.arg(2)); d > 0 && (f.queue == 0 || d < f.queue) {
-			f.queue, f.queueLine = d, s.line
+	case s.Is("timeout", "queue"):
+		if d := duration(s.Arg(2)); d > 0 && (f.queue == 0 || d < f.queue) {
+			f.queue, f.queueLine = d, s.Line
 		}
-	case s.is("log") && strings.Contains(s.text(), "ring@"+templates.Ring):
+	case s.Is("log") && strings.Contains(s.Text(), "ring@"+templates.Ring):
 		f.ring = true
-		f.profile = f.profile || slices.Contains(s.words, "profile")
-	case s.is("log-format") && strings.Contains(s.text(), templates.FeedMarker+" "):
+		f.profile = f.profile || slices.Contains(s.Words, "profile")
+	case s.Is("log-format") && strings.Contains(s.Text(), templates.FeedMarker+" "):
 		f.profile = true
-	case s.is("use_backend") || s.is("default_backend"):
-		f.routes = append(f.routes, s.arg(1))
-	case s.is("filter", "spoe") && strings.Contains(s.text(), "pointsman"):
+	case s.Is("use_backend") || s.Is("default_backend"):
+		f.routes = append(f.routes, s.Arg(1))
+	case s.Is("filter", "spoe") && strings.Contains(s.Text(), "pointsman"):
 		f.spoe = true
 	}
 }
 
-func (f *findings) addGlobal(s *statement) {
-	switch s.words[0] {
+func (f *findings) addGlobal(s *Statement) {
+	switch s.Words[0] {
 	case "chroot":
-		f.chroot, f.chrootLine = s.arg(1), s.line
+		f.chroot, f.chrootLine = s.Arg(1), s.Line
 	case "tune.bufsize":
-		f.bufsize, _ = strconv.Atoi(s.arg(1))
-		f.bufsizeLine = s.line
+		f.bufsize, _ = strconv.Atoi(s.Arg(1))
+		f.bufsizeLine = s.Line
 	}
 }
 

@@ -5,35 +5,35 @@ import (
 	"strings"
 )
 
-// statement is one line of an HAProxy configuration that says something.
-type statement struct {
-	section string   // keyword of the section that it is in, itself for a section's first line
-	name    string   // of that section, "" if it has none
-	words   []string // without quotes and comments; at least one
-	line    int      // from 1
-	from    int      // offset of the line in the file, bytes
+// Statement is one line of an HAProxy configuration that says something.
+type Statement struct {
+	Section string   // keyword of the section that it is in, itself for a section's first line
+	Name    string   // of that section, "" if it has none
+	Words   []string // without quotes and comments; at least one
+	Line    int      // from 1
+	From    int      // offset of the line in the file, bytes
 }
 
-// text is the statement with one space between its words.
-func (s *statement) text() string { return strings.Join(s.words, " ") }
+// Text is the statement with one space between its words.
+func (s *Statement) Text() string { return strings.Join(s.Words, " ") }
 
-// is reports whether the statement begins with the words.
-func (s *statement) is(words ...string) bool {
-	if len(s.words) < len(words) {
+// Is reports whether the statement begins with the words.
+func (s *Statement) Is(words ...string) bool {
+	if len(s.Words) < len(words) {
 		return false
 	}
 	for i, w := range words {
-		if s.words[i] != w {
+		if s.Words[i] != w {
 			return false
 		}
 	}
 	return true
 }
 
-// arg is the word at place i, "" if there is none.
-func (s *statement) arg(i int) string {
-	if i < len(s.words) {
-		return s.words[i]
+// Arg is the word at place i, "" if there is none.
+func (s *Statement) Arg(i int) string {
+	if i < len(s.Words) {
+		return s.Words[i]
 	}
 	return ""
 }
@@ -45,9 +45,9 @@ var sections = map[string]bool{
 	"mailers": true, "fcgi-app": true, "crt-store": true, "traces": true, "acme": true,
 }
 
-// parseConfig reads any text as an HAProxy configuration. It keeps what it does
+// ParseConfig reads any text as an HAProxy configuration. It keeps what it does
 // not know.
-func parseConfig(text []byte) (list []statement) {
+func ParseConfig(text []byte) (list []Statement) {
 	section, name := "", ""
 	at := 0
 	for line := 1; at < len(text); line++ {
@@ -67,7 +67,7 @@ func parseConfig(text []byte) (list []statement) {
 				name = words[1]
 			}
 		}
-		list = append(list, statement{section, name, words, line, from})
+		list = append(list, Statement{section, name, words, line, from})
 	}
 	return list
 }

@@ -11,10 +11,10 @@ import (
 func TestParseConfig(t *testing.T) {
 	text := "# head\nglobal\r\n  chroot /x # why\n\nfrontend fe\n\tuse_backend b if { path_beg \"/v1/ #\" } # c\n  new-keyword 'a \\ b' c\\ d \\# \"\"\nbackend b"
 	var got []string
-	for _, s := range parseConfig([]byte(text)) {
-		got = append(got, fmt.Sprintf("%d %s/%s %q", s.line, s.section, s.name, s.words))
-		if !strings.HasPrefix(strings.TrimLeft(text[s.from:], " \t"), s.words[0]) {
-			t.Errorf("line %d does not begin at %d", s.line, s.from)
+	for _, s := range ParseConfig([]byte(text)) {
+		got = append(got, fmt.Sprintf("%d %s/%s %q", s.Line, s.Section, s.Name, s.Words))
+		if !strings.HasPrefix(strings.TrimLeft(text[s.From:], " \t"), s.Words[0]) {
+			t.Errorf("line %d does not begin at %d", s.Line, s.From)
 		}
 	}
 	want := []string{
@@ -35,12 +35,12 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("global\n chroot\n\n\"a b\\\nfrontend 'x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		lines := bytes.Split(text, []byte("\n"))
-		for _, s := range parseConfig(text) {
-			if len(s.words) == 0 || !bytes.HasPrefix(text[s.from:], lines[s.line-1]) {
+		for _, s := range ParseConfig(text) {
+			if len(s.Words) == 0 || !bytes.HasPrefix(text[s.From:], lines[s.Line-1]) {
 				t.Fatalf("%+v", s)
 			}
-			if !slices.Equal(splitWords(lines[s.line-1]), s.words) {
-				t.Fatalf("line %d is read as %q", s.line, s.words)
+			if !slices.Equal(splitWords(lines[s.Line-1]), s.Words) {
+				t.Fatalf("line %d is read as %q", s.Line, s.Words)
 			}
 		}
 	})
