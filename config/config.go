@@ -151,6 +151,10 @@ type Pool struct {
 	// that follow prefixes; 0 = not known. A value reported by the engine overrides
 	// it.
 	CacheTokens int `yaml:"cache_tokens"`
+	// ContextTokens is the context length of the pool's models, in tokens: what
+	// clients claim of prompts and answers is bounded by it. 0 = as the engines
+	// report it.
+	ContextTokens int `yaml:"context_tokens"`
 	// RetryAfter is sent to clients, with a 503, while no replica of the pool is
 	// up; 0 = the proxy answers as it would alone.
 	RetryAfter time.Duration `yaml:"retry_after"`

@@ -26,6 +26,7 @@ func (v *validator) pool(p *Pool) {
 	v.events(path+".kv_events", &p.KVEvents)
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
+	within(v, path+".context_tokens", p.ContextTokens, 0, 100_000_000)
 	within(v, path+".retry_after", p.RetryAfter, 0, time.Hour)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
 	within(v, path+".spill", p.Spill, 0, 1_000_000)

@@ -65,6 +65,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 	before := p.replicas
 	p.set(list)
 	p.caches.setReplicas(before, list)
+	p.updateBounds(&p.config, list)
 	p.stats.MembershipChanges++
 	p.membersChanged()
 }

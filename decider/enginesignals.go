@@ -36,6 +36,7 @@ func (e Engine) Signals(s Signals) {
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
 		p.caches.resize(r)
+		p.updateBounds(&p.config, p.replicas)
 	}
 	p.admission.dispatch(s.At)
 }

@@ -40,6 +40,9 @@ type PoolConfig struct {
 
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
+	// ContextTokens is the context length of the model, a prompt and its answer; 0 =
+	// as the engines report it.
+	ContextTokens int
 }
 
 // DefaultBlockTokens is how many tokens a block of BlockBytes holds.
@@ -68,6 +71,7 @@ type Pool struct {
 	clock      Clock
 	usesPrefix atomic.Bool
 	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
+	bounds
 
 	mu     sync.Mutex
 	config PoolConfig

@@ -37,6 +37,7 @@ type Replica struct {
 	cache         *kvcache.Cache // what it holds; nil = the pool keeps no model
 	cacheTokens   int            // size of its KV cache, as configured, reported or assumed
 	cacheSeen     int            // most tokens known to be in it at one time
+	contextTokens int            // of its models, the longest; 0 = not reported
 	signals       Signals        // what the engine last reported
 	atSignals     localLoad      // what was counted here when it reported them
 	lists         []string       // adapters among its models, sorted; nil = not reported

@@ -36,7 +36,7 @@ type Request struct {
 func (i *Intake) Read(r *Request, in Input) bool {
 	t := i.table.Load()
 	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], Prompt: r, Exclude: in.Exclude}
-	r.Bytes = max(in.BodySize, len(in.Body))
+	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
 	if id, ok := t.session.Find(in.Headers); ok && len(id) > 0 {
 		r.Session, r.HasSession = session.Key(id), true
@@ -47,7 +47,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		return false
 	}
 	r.Pool = to.pool
-	r.Input = int(float64(r.TextBytes)/r.Pool.BytesPerToken()) + r.ExactTokens
+	r.estimate(r.Pool.Bounds())
 	if to.classes != nil {
 		to.classes.classify(r, &in, i.decider.Now())
 	}
@@ -66,17 +66,29 @@ func (r *Request) scan(in *Input, limit int) {
 	}
 	r.Stream, r.Priority = b.Stream, b.Priority
 	r.Cut = !b.Complete && (b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
-	r.Output = -1
-	if b.MaxTokens >= 0 {
-		r.Output = b.MaxTokens * b.N
-	}
 	r.TextBytes, r.ExactTokens = b.TextBytes, b.TokenIDs+b.MediaTokens
-	if r.Cut && b.Scanned > 0 && in.BodySize > b.Scanned {
-		// The rest is assumed to be like what was scanned.
-		whole := float64(in.BodySize) / float64(b.Scanned)
-		r.TextBytes, r.ExactTokens = int(float64(r.TextBytes)*whole), int(float64(r.ExactTokens)*whole)
-	}
 }
+
+// estimate sets the length of the prompt, and of the answers that are asked for,
+// as far as the pool's bounds allow to believe what the client claims.
+func (r *Request) estimate(bounds decider.Bounds) {
+	perToken := r.Pool.BytesPerToken()
+	seen := int(float64(r.TextBytes)/perToken) + r.ExactTokens
+	r.Input = min(seen, bounds.Context)
+	if r.Cut && r.body.Scanned > 0 && r.Bytes > r.body.Scanned {
+		// The rest is assumed to be like what was scanned, unless such a prompt fits
+		// into no engine: then nothing of it is computed.
+		whole := float64(r.Bytes) / float64(r.body.Scanned)
+		text, exact := int(float64(r.TextBytes)*whole), int(float64(r.ExactTokens)*whole)
+		if claimed := int(float64(text)/perToken) + exact; claimed <= bounds.Context {
+			r.Input, r.TextBytes, r.ExactTokens = claimed, text, exact
+		}
+	}
+	r.Output = bounds.Output(r.body.MaxTokens, r.body.N, r.Input)
+}
+
+// maxBody bounds the length that a client claims of its body, in bytes.
+const maxBody = 1 << 40
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {

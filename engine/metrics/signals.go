@@ -13,23 +13,26 @@ import (
 // adapters. An error, such as a missing API key, is ignored.
 const modelsEvery = 30 * time.Second
 
-// readModels reports the adapters in a list of models.
+// readModels reports the context length and the adapters in a list of models.
 func (s *Scraper) readModels(page []byte) {
 	var answer struct {
 		Data []struct {
 			ID     string  `json:"id"`
 			Parent *string `json:"parent"`
+			Length float64 `json:"max_model_len"`
 		} `json:"data"`
 	}
 	if sonic.Unmarshal(page, &answer) != nil {
 		return
 	}
-	names := []string{}
+	names, context := []string{}, 0.0
 	for _, m := range answer.Data {
+		context = max(context, min(m.Length, 1e9))
 		if m.Parent != nil && m.ID != "" && len(m.ID) <= maxAdapterName {
 			names = append(names, strings.Clone(m.ID))
 		}
 	}
+	s.pool.Engine(s.replica).ContextTokens(int(context))
 	s.onAdapters(names)
 }
 

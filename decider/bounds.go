@@ -1,0 +1,78 @@
+package decider
+
+import "sync/atomic"
+
+// Bounds are the most that a request of a pool can need, to hold what clients
+// claim against.
+type Bounds struct {
+	// Context is the most tokens of one prompt and its answer: the context length
+	// of the model as configured or else as the engines report it. Where neither is
+	// known, it is Cache.
+	Context int
+	Known   bool // Context is that of the model
+	Cache   int  // tokens in the KV cache of the largest replica
+}
+
+// mostContext bounds a context length that an engine reports.
+const mostContext = 100_000_000
+
+// assumedOutput is the longest answer that is believed of a client while the
+// model's context length is not known: engines answer with less.
+const assumedOutput = 128 << 10
+
+// bounds holds the bounds of a pool, for readers without its lock.
+type bounds struct{ current atomic.Pointer[Bounds] }
+
+// Bounds are the pool's bounds now. It takes no lock.
+func (l *bounds) Bounds() Bounds {
+	if b := l.current.Load(); b != nil {
+		return *b
+	}
+	return Bounds{Context: DefaultCacheTokens, Cache: DefaultCacheTokens}
+}
+
+// Output is what to believe of a request for n answers of so many tokens each,
+// after a prompt of input tokens; -1 = unknown. A limit that no answer reaches
+// says nothing of the answer's length.
+func (b Bounds) Output(each, n, input int) int {
+	most := b.Context
+	if !b.Known {
+		most = min(most, assumedOutput)
+	}
+	if each < 0 || each > most {
+		return -1
+	}
+	return min(min(each, max(b.Context-input, 1))*max(n, 1), b.Cache)
+}
+
+// updateBounds recomputes the bounds. The caller holds the pool's lock.
+func (l *bounds) updateBounds(c *PoolConfig, replicas []*Replica) {
+	b := Bounds{Context: c.ContextTokens}
+	for _, r := range replicas {
+		b.Cache = max(b.Cache, r.cacheTokens)
+		if c.ContextTokens == 0 {
+			b.Context = max(b.Context, r.contextTokens)
+		}
+	}
+	if b.Cache == 0 {
+		b.Cache = max(c.CacheTokens, 1)
+	}
+	if b.Known = b.Context > 0; !b.Known {
+		b.Context = b.Cache
+	}
+	if l.Bounds() != b {
+		l.current.Store(&b)
+	}
+}
+
+// ContextTokens reports the longest context of the engine's models, in tokens;
+// 0 = it does not say.
+func (e Engine) ContextTokens(n int) {
+	p, r := e.lock()
+	defer p.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.contextTokens = min(max(n, 0), mostContext)
+	p.updateBounds(&p.config, p.replicas)
+}
