@@ -48,8 +48,8 @@ func (s *reservations) find(id ID) *reservation {
 	return nil
 }
 
-// add returns a new reservation for id, last in the list. Its fields but request's
-// slices are zero. The pointer is valid until the next add.
+// add returns a new reservation for id, last in the list. Its fields are empty,
+// but for request. The pointer is valid until the next add.
 func (s *reservations) add(id ID) *reservation {
 	var i int32
 	if n := len(s.free); n > 0 {
@@ -60,13 +60,23 @@ func (s *reservations) add(id ID) *reservation {
 	}
 	s.byID[id] = i
 	v := &s.slots[i]
-	*v = reservation{id: id, request: Request{Blocks: v.request.Blocks}}
+	v.reset(id)
 	s.link(i)
 	return v
 }
 
 // at is the reservation in slot i.
 func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
+
+// reset empties v but for its request, which keep replaces, and its neighbours.
+func (v *reservation) reset(id ID) {
+	v.id = id
+	v.replica, v.decided, v.cache = nil, nil, nil
+	v.lease, v.at, v.waited, v.start = 0, 0, 0, 0
+	v.tokens, v.input, v.unkeyed = 0, 0, 0
+	v.started, v.pinned = false, false
+	v.prefill = prefill{}
+}
 
 // index is the slot of v.
 func (s *reservations) index(v *reservation) int32 { return s.slots[v.prev].next }
