@@ -65,8 +65,13 @@ func (r *Request) scan(in *Input, limit int) {
 		b.ScanTail(in.Tail)
 	}
 	r.Stream, r.Priority = b.Stream, b.Priority
-	r.Cut = !b.Complete && (b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
-	r.TextBytes, r.ExactTokens = b.TextBytes, b.TokenIDs+b.MediaTokens
+	r.Cut = !b.Complete && (b.Opaque && len(in.Body) > 0 || b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
+	r.TextBytes, r.ExactTokens = b.TextBytes+b.Unseen, b.TokenIDs+b.MediaTokens
+	if !b.Complete && !r.Cut {
+		// It is broken, or has more pieces than are read: what was not read is
+		// charged like text.
+		r.TextBytes = max(r.TextBytes, len(in.Body))
+	}
 }
 
 // estimate sets the length of the prompt, and of the answers that are asked for,
@@ -75,7 +80,7 @@ func (r *Request) estimate(bounds decider.Bounds) {
 	perToken := r.Pool.BytesPerToken()
 	seen := int(float64(r.TextBytes)/perToken) + r.ExactTokens
 	r.Input = min(seen, bounds.Context)
-	if r.Cut && r.body.Scanned > 0 && r.Bytes > r.body.Scanned {
+	if r.Cut && !r.body.CutMedium && r.body.Scanned > 0 && r.Bytes > r.body.Scanned {
 		// The rest is assumed to be like what was scanned, unless such a prompt fits
 		// into no engine: then nothing of it is computed.
 		whole := float64(r.Bytes) / float64(r.body.Scanned)

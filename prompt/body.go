@@ -1,6 +1,10 @@
 package prompt
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"bytes"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // DefaultLimit is how many bytes of a body Scan looks at when it is given no
 // limit.
@@ -35,6 +39,16 @@ type Body struct {
 	TokenIDs int
 	// MediaTokens estimates the prompt tokens of images and recordings seen.
 	MediaTokens int
+	// CutMedium is whether the data ended within an image or a recording: then most
+	// of what follows is no text.
+	CutMedium bool
+	// Unseen counts the bytes that may hold a prompt in a form that is not read:
+	// all of what is no JSON object, and the values of a request to Other.
+	Unseen int
+	// Opaque is whether the data is no JSON object: another encoding, above all.
+	Opaque bool
+	// Ambiguous is whether the body names two different models.
+	Ambiguous bool
 	// MessageCount counts the messages (Responses: input items) begun.
 	MessageCount int
 	// Complete is whether the closing brace of the document was seen within
@@ -57,8 +71,8 @@ type Body struct {
 	hold int
 	// full says that the parser failed for want of spans, not of data.
 	full bool
-	// object says that the body began as a JSON object.
-	object bool
+	// modelSeen says that the body has a key "model".
+	modelSeen bool
 	// max, maxCompletion and maxOutput are the three spellings of MaxTokens.
 	max, maxCompletion, maxOutput int
 
@@ -85,22 +99,26 @@ func (b *Body) reset(data []byte, e Endpoint) {
 	b.N, b.Stream, b.Priority, b.HasPriority = 1, false, 0, false
 	b.MaxTokens, b.max, b.maxCompletion, b.maxOutput = -1, -1, -1, -1
 	b.TextBytes, b.TokenIDs, b.MediaTokens, b.MessageCount = 0, 0, 0, 0
+	b.CutMedium, b.Unseen, b.Opaque, b.Ambiguous = false, 0, false, false
 	b.Complete, b.Scanned = false, len(data)
 	b.endpoint, b.data = e, data
 	b.arena, b.spans = b.arena[:0], b.spans[:0]
 	b.groups = [groupCount]group{}
-	b.hold, b.full, b.object = 0, false, false
+	b.hold, b.full, b.modelSeen = 0, false, false
 }
 
 // document reads the members of the top level. It reports whether the closing
 // brace was reached and whether text was dropped for want of spans.
 func (b *Body) document() (complete, dropped bool) {
-	i := skipSpace(b.data, 0)
-	if i == len(b.data) || b.data[i] != '{' {
-		b.Scanned = i
+	i := 0
+	if bytes.HasPrefix(b.data, byteOrderMark) {
+		i = len(byteOrderMark) // decoders skip it
+	}
+	i = skipSpace(b.data, i)
+	if i == len(b.data) || b.data[i] != '{' || bytes.IndexByte(b.data[:min(len(b.data), 4)], 0) >= 0 {
+		b.opaque() // a zero that early makes it UTF-16 or UTF-32, as decoders see it
 		return false, false
 	}
-	b.object = true
 	for first := true; ; first = false {
 		key, at, done := b.member(i, first)
 		if done {
@@ -120,9 +138,28 @@ func (b *Body) document() (complete, dropped bool) {
 			}
 		} else {
 			i = skipValue(b.data, at)
+			if b.endpoint == Other {
+				b.Unseen += max(i, at) - at
+				if i < 0 {
+					b.Unseen += len(b.data) - at
+				}
+			}
 		}
 		if i < 0 {
 			return false, dropped
 		}
 	}
+}
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// opaque counts data that is no JSON object by its length, a form with a file
+// in it as one recording.
+func (b *Body) opaque() {
+	b.Opaque = true
+	if b.endpoint == Other && bytes.HasPrefix(b.data, []byte("--")) {
+		b.MediaTokens, b.CutMedium = maxAudioTokens, true
+		return
+	}
+	b.Unseen = len(b.data)
 }

@@ -29,7 +29,7 @@ func TestEndpointOf(t *testing.T) {
 // fails.
 func TestBroken(t *testing.T) {
 	for _, s := range []string{
-		``, ` `, `null`, `[1]`, `"x"`, "\x1f\x8b\x08\x00\x00", "\xef\xbb\xbf{}", `{`, `{{`, `{]`, `{"model"}`, `{"model":}`, `{model:"m"}`,
+		``, ` `, `null`, `[1]`, `"x"`, "\x1f\x8b\x08\x00\x00", "\xef\xbb{}", `{`, `{{`, `{]`, `{"model"}`, `{"model":}`, `{model:"m"}`,
 		`{"messages":[}]`, `{"messages":[{]}`, `{"messages":[{"content":[}]}`, `{"messages":{"role":`,
 		`{"tools":[}`, `{"messages" "x"}`, `{,}`, `{"n":1 "model":"m"}`, `{"n":7`, `{"max_tokens":77`, `{"stream":true`,
 		`{"model":"m`, `{"user":"\`, `{"priority":-`,

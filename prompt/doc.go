@@ -7,8 +7,9 @@
 // The text of a request is turned into a stream of bytes of which
 // [Body.Blocks] hashes the full blocks. Equal prompts give equal streams, and
 // the stream of a conversation's turn is a prefix of the next turn's stream.
-// Its order is fixed, whatever the order of the body's keys: tool definitions,
-// then system or instructions, then messages, prompt or input, then documents.
+// Its order is fixed, whatever the order of the body's keys: a chat template and
+// its settings, then tool definitions, then a chat's documents, then system or
+// instructions, then messages, prompt or input, then documents to rank.
 // A client that writes tools after messages keeps its prefix by that.
 //
 // Text is in the stream as JSON writes it at its shortest: a line feed is \n, a
@@ -28,8 +29,15 @@
 // Not made equal, for the sake of speed: tool definitions and a tool call's
 // arguments given as an object are taken byte for byte, and the digest of an
 // image or a recording is of its JSON spelling; \/ and / differ; empty text and
-// absent text differ. Not in the stream: settings of a chat template, audio by
-// id, and content nested deeper than a part of a tool's result.
+// absent text differ. Not in the stream: audio by id, and content nested deeper
+// than a part of a tool's result.
+//
+// # What is not read
+//
+// What is no JSON object in UTF-8 (another encoding above all), and the values of
+// a request to an endpoint that is not known, enter no block. Their length is in
+// Unseen, so that no prompt is free because of its form. A byte order mark is
+// skipped, as decoders do.
 //
 // # Cut bodies
 //

@@ -38,6 +38,10 @@ func EndpointOf(path []byte) Endpoint {
 	if i := bytes.IndexAny(path, "?#"); i >= 0 {
 		path = path[:i]
 	}
+	if bytes.IndexByte(path, '%') >= 0 {
+		var decoded [128]byte // the end of a longer path will do
+		path = unescapePath(decoded[:0], path[max(0, len(path)-len(decoded)):])
+	}
 	head, last := lastSegment(path)
 	switch string(last) {
 	case "completions":
@@ -59,6 +63,26 @@ func EndpointOf(path []byte) Endpoint {
 		return Tokenize
 	}
 	return Other
+}
+
+// unescapePath appends path to dst with its escapes decoded, as servers do.
+func unescapePath(dst, path []byte) []byte {
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && i+2 < len(path) {
+			if n, ok := hex2(path[i+1], path[i+2]); ok {
+				c, i = n, i+2
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// hex2 returns the byte of two hexadecimal digits.
+func hex2(high, low byte) (byte, bool) {
+	r, ok := hex4([]byte{'\\', 'u', '0', '0', high, low})
+	return byte(r), ok
 }
 
 // lastSegment splits path before its last segment, whatever slashes trail it.

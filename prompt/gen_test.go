@@ -209,7 +209,10 @@ func (g gen) textMembers(e Endpoint) (ms [][2]string) {
 		if e == Messages {
 			add("system", g.parts())
 		}
+		add("documents", g.other())
 		add("tools", g.tools())
+		add("chat_template_kwargs", g.other())
+		add("chat_template", g.mostly(g.str))
 	case Completions:
 		add("suffix", g.str())
 		add("prompt", g.texts())

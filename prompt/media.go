@@ -96,6 +96,7 @@ func (b *Body) media(m medium, i int) int {
 func (b *Body) medium(m medium, i int) int {
 	end := stringEnd(b.data, i)
 	if end < 0 {
+		b.CutMedium = true
 		hold := len(b.spans)
 		if b.add(span{media: m.tokens(len(b.data) - i), tag: tagMedia}) {
 			b.hold = hold

@@ -3,6 +3,7 @@ package prompt
 import (
 	"encoding/binary"
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 
@@ -86,11 +87,11 @@ func wantInt(n ast.Node) (int, bool) {
 	if n.TypeSafe() != ast.V_NUMBER {
 		return 0, false
 	}
-	i, err := strconv.Atoi(raw(n))
-	if err != nil || i > 1<<31-1 || i < -(1<<31-1) {
+	f, err := strconv.ParseFloat(raw(n), 64)
+	if err != nil || f > 1<<31-1 || f < -(1<<31-1) || f != math.Trunc(f) {
 		return 0, false
 	}
-	return i, true
+	return int(f), true
 }
 
 // consult returns what Scan must see in a whole document whose top-level members
@@ -198,6 +199,21 @@ func partOf(e Endpoint, m entry) (groupKey, piece) {
 			return g, piece{}
 		}
 		return g, one('D', raw(v))
+	case chat && (k == "documents" || k == "chat_template" || k == "chat_template_kwargs"):
+		g := map[string]groupKey{"documents": groupContext, "chat_template": groupTemplate, "chat_template_kwargs": groupSettings}[k]
+		switch v.TypeSafe() {
+		case ast.V_STRING:
+			return g, one('T', short(v))
+		case ast.V_ARRAY:
+			if len(elements(v)) > 0 {
+				return g, one('D', raw(v))
+			}
+		case ast.V_OBJECT:
+			if len(entries(v)) > 0 {
+				return g, one('D', raw(v))
+			}
+		}
+		return g, piece{}
 	case (e == Completions || e == Tokenize) && k == "prompt", e == Embeddings && k == "input",
 		two && (k == "query" || k == "queries" || k == "text_1" || k == "data_1"):
 		return groupPrompt, wantTexts(v, 0)

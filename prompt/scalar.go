@@ -1,6 +1,9 @@
 package prompt
 
-import "bytes"
+import (
+	"bytes"
+	"math"
+)
 
 // scalarKey is a top-level key whose value is a string, number or boolean that
 // routing wants.
@@ -64,25 +67,27 @@ func (b *Body) scalar(k scalarKey, i int) int {
 func (b *Body) assign(k scalarKey, token []byte) {
 	switch k {
 	case keyModel:
-		b.Model = b.plain(token)
+		model := b.plain(token)
+		b.Ambiguous = b.Ambiguous || b.modelSeen && !bytes.Equal(model, b.Model)
+		b.Model, b.modelSeen = model, true
 	case keyUser:
 		b.User = b.plain(token)
 	case keyCacheSalt:
 		b.CacheSalt = b.plain(token)
 	case keyMaxTokens:
-		b.max = atLeast(0, token, -1)
+		b.max = atLeast(0, number(token), -1)
 	case keyMaxCompletionTokens:
-		b.maxCompletion = atLeast(0, token, -1)
+		b.maxCompletion = atLeast(0, number(token), -1)
 	case keyMaxOutputTokens:
-		b.maxOutput = atLeast(0, token, -1)
+		b.maxOutput = atLeast(0, number(token), -1)
 	case keyN:
-		if b.N = atLeast(1, token, 1); b.N > maxN {
+		if b.N = atLeast(1, number(token), 1); b.N > maxN {
 			b.N = 1
 		}
 	case keyStream:
 		b.Stream = string(token) == "true"
 	case keyPriority:
-		b.Priority, b.HasPriority = integer(token)
+		b.Priority, b.HasPriority = integer(number(token))
 	}
 	switch {
 	case b.endpoint == Responses:
@@ -116,11 +121,71 @@ func atLeast(low int, token []byte, absent int) int {
 	return absent
 }
 
-// integer reads a JSON number written without fraction and exponent, within
-// ±maxInt.
+// number returns the number in token, which may be a string: engines take one.
+func number(token []byte) []byte {
+	if token[0] != '"' || len(token) < 2 {
+		return token
+	}
+	return bytes.TrimSpace(token[1 : len(token)-1])
+}
+
+// integer reads a JSON number whose value is an integer within ±maxInt, however
+// it is written: 100000, 1e5 and 100000.0 are equal.
 func integer(token []byte) (int, bool) {
-	digits := bytes.TrimPrefix(token, minus)
-	if len(digits) == 0 || len(digits) > 10 || digits[0] == '0' && len(digits) > 1 {
+	p := bytes.TrimPrefix(token, minus)
+	if len(p) == 0 || !isDigit(p[0]) || p[0] == '0' && len(p) > 1 && isDigit(p[1]) {
+		return 0, false
+	}
+	n, scale := 0, 0 // the value is n·10^scale
+	i, fraction := 0, false
+	for ; i < len(p) && (isDigit(p[i]) || p[i] == '.' && !fraction); i++ {
+		if p[i] == '.' {
+			fraction = true
+			continue
+		}
+		if n > math.MaxInt/100 {
+			return 0, false
+		}
+		n = n*10 + int(p[i]-'0')
+		if fraction {
+			scale--
+		}
+	}
+	if p[i-1] == '.' {
+		return 0, false
+	}
+	if i < len(p) {
+		exponent, ok := exponentOf(p[i:])
+		if !ok {
+			return 0, false
+		}
+		scale += exponent
+	}
+	for ; scale < 0 && n%10 == 0 && n > 0; scale++ {
+		n /= 10
+	}
+	for ; scale > 0 && n > 0 && n <= maxInt; scale-- {
+		n *= 10
+	}
+	if n > maxInt || n > 0 && scale < 0 {
+		return 0, false
+	}
+	if len(p) < len(token) {
+		n = -n
+	}
+	return n, true
+}
+
+// exponentOf reads an exponent such as e+05.
+func exponentOf(p []byte) (int, bool) {
+	if p[0] != 'e' && p[0] != 'E' {
+		return 0, false
+	}
+	digits := p[1:]
+	if len(digits) > 0 && (digits[0] == '+' || digits[0] == '-') {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > 4 {
 		return 0, false
 	}
 	n := 0
@@ -130,10 +195,7 @@ func integer(token []byte) (int, bool) {
 		}
 		n = n*10 + int(c-'0')
 	}
-	if n > maxInt {
-		return 0, false
-	}
-	if len(digits) < len(token) {
+	if p[1] == '-' {
 		n = -n
 	}
 	return n, true

@@ -13,7 +13,7 @@ import "bytes"
 // there twice the tail's counts, as in a decoder. Text is never taken from it,
 // and Complete stays false.
 func (b *Body) ScanTail(tail []byte) {
-	if b.Complete || !b.object {
+	if b.Complete || b.Opaque {
 		return
 	}
 	tail = tail[max(0, len(tail)-DefaultLimit):]

@@ -36,8 +36,11 @@ const maxSpans = 1 << 14
 type groupKey uint8
 
 const (
-	groupTools groupKey = iota
+	groupTemplate groupKey = iota
+	groupSettings          // of the template
+	groupTools
 	groupFunctions
+	groupContext // documents beside messages
 	groupSystem
 	groupPrompt    // messages, prompt, input, query, text_1
 	groupDocuments // what comes after it: documents, text_2, suffix
@@ -77,6 +80,12 @@ func textOf(e Endpoint, key []byte) (g groupKey, parse func(*Body, int) int) {
 			return groupTools, (*Body).tools
 		case "functions":
 			return groupFunctions, (*Body).tools
+		case "documents":
+			return groupContext, (*Body).whole
+		case "chat_template":
+			return groupTemplate, (*Body).whole
+		case "chat_template_kwargs":
+			return groupSettings, (*Body).whole
 		}
 	case Completions:
 		switch string(key) {
@@ -236,8 +245,21 @@ func (b *Body) tools(i int) int {
 	if b.data[i] != '[' {
 		return b.skip(i)
 	}
-	if at, done := step(b.data, i, true, ']'); done || at < 0 {
-		return b.checked(at)
+	return b.whole(i)
+}
+
+// whole records a string, or an array or object byte for byte. An empty one is
+// the same as none.
+func (b *Body) whole(i int) int {
+	switch c := b.data[i]; c {
+	case '"':
+		return b.text(i, tagText)
+	case '[', '{':
+		const closing = '}' - '{' // of either bracket
+		if at, done := step(b.data, i, true, c+closing); done || at < 0 {
+			return b.checked(at)
+		}
+		return b.raw(i, tagTools)
 	}
-	return b.raw(i, tagTools)
+	return b.skip(i)
 }
