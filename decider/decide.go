@@ -69,6 +69,9 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	p.stats.InputTokens += uint64(max(r.Input, 0))
 	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
 	p.reserve(r, chosen, now)
+	if chosen.suspect() {
+		chosen.probed = max(now, 1)
+	}
 	if p.observer != nil {
 		p.observer.Reserved(r, chosen.index)
 	}

@@ -2,54 +2,207 @@ package decider
 
 import "time"
 
-// A replica that fails is ejected for ejectFirst, then for twice as long with
-// each further failure in a row up to ejectMost, as long as others are left to
-// choose. One success resets that. A stream that breaks says less, because
-// HAProxy reports the same of some that their clients have left: the first
-// ejection after it lasts ejectBroken, long enough for the other streams of a
-// replica that died to break as well.
+// Evidence against a replica is hard or soft. Hard is that it took no connection:
+// it is ejected for ejectFirst, then for twice as long with each further failure in
+// a row up to ejectMost. After that it gets one request at a time until one shows
+// that it works.
+//
+// Soft is an answer of 502 to 504, silence, and a break: a client may have caused
+// them, and a proxy reports the same of some streams that their clients have left.
+// A break ejects for ejectBroken, long enough for the other streams of a replica
+// that died to break as well and for the next connection to be refused. Beyond
+// that, soft evidence ejects only when a window holds softMoments of it, apart from
+// each other, and no more successes than failures. It never ejects more than half
+// of the pool: what happens to more replicas than that is not theirs. An answer of
+// 500 or 501 is no evidence: the request brings it with it.
 const (
 	ejectBroken = 250 * time.Millisecond
 	ejectFirst  = time.Second
 	ejectMost   = 30 * time.Second
+
+	softTogether = 250 * time.Millisecond // failures within it are one moment
+	breaksCount  = time.Second            // breaks within it eject once
+	softMoments  = 3
+	softWindow   = 10 * time.Second
+
+	// probeWait is how long a request to a replica that has failed keeps others
+	// away. A proxy reports a refused connection sooner: silence is good news.
+	probeWait = 5 * time.Second
 )
 
-// eject counts a failure of r at now and ejects it, for first if it is the first
-// one in a row.
-func (m *members) eject(r *Replica, first, now time.Duration) {
-	r.failed++
-	r.failures++
-	pause := min(first<<min(r.failures-1, 16), ejectMost)
-	r.ejectedUntil = max(r.ejectedUntil, now+pause)
-	m.ejectedUntil = max(m.ejectedUntil, r.ejectedUntil)
+// health is what is known of how a replica fails.
+type health struct {
+	failures  int           // ejections in a row without a success: it is suspect
+	hardUntil time.Duration // ejected by hard evidence before
+	softUntil time.Duration // by soft
+	probed    time.Duration // when a suspect got its last request; 0 = it has none
+	broke     time.Duration // when a break last ejected it
+	soft      softEvidence
 }
 
-// succeeded counts a request that r served, and ends its ejection.
-func (r *Replica) succeeded() {
-	r.served++
-	r.readmit()
+// ejectedUntil is when its ejection ends; not chosen before, unless nothing else is
+// left.
+func (h *health) ejectedUntil() time.Duration { return max(h.hardUntil, h.softUntil) }
+
+// suspect reports whether it has failed and has not been seen to work since.
+func (h *health) suspect() bool { return h.failures > 0 }
+
+// softEvidence is what happened in the current window.
+type softEvidence struct {
+	began     time.Duration
+	successes int
+	failures  int
+	moments   int           // of the failures, those apart from each other
+	last      time.Duration // when the last moment began
+}
+
+func (e *softEvidence) roll(now time.Duration) {
+	if now-e.began >= softWindow {
+		*e = softEvidence{began: now}
+	}
+}
+
+// failed adds a failure, and reports whether it is enough to eject.
+func (e *softEvidence) failed(now time.Duration) bool {
+	e.roll(now)
+	if e.moments == 0 || now-e.last >= softTogether {
+		e.moments++
+		e.last = now
+	}
+	e.failures++
+	return e.moments >= softMoments && e.failures >= e.successes
+}
+
+// refused ejects r, which took no connection.
+func (m *members) refused(r *Replica, now time.Duration) {
+	r.failed++
+	m.suspected(r)
+	r.hardUntil = max(r.hardUntil, now+pauseAfter(r.failures))
+	m.ejectedUntil = max(m.ejectedUntil, r.hardUntil)
+}
+
+// pauseAfter is how long the nth ejection in a row lasts.
+func pauseAfter(n int) time.Duration { return min(ejectFirst<<min(n-1, 16), ejectMost) }
+
+// suspected counts an ejection of r.
+func (m *members) suspected(r *Replica) {
+	if r.failures == 0 {
+		m.suspects++
+	}
+	r.failures++
+	r.probed = 0
+}
+
+// faltered counts soft evidence against r: a break, or another failure. What ends
+// while r is ejected began before that and says nothing new.
+func (m *members) faltered(r *Replica, isBreak bool, now time.Duration) {
+	r.failed++
+	if now < r.ejectedUntil() {
+		return
+	}
+	enough := r.soft.failed(now)
+	switch {
+	case now < m.calmUntil:
+	case enough || r.probed > 0: // so does the one request that a suspect got
+		if m.ejectSoftly(r, now+pauseAfter(r.failures+1), now) {
+			m.suspected(r)
+			r.soft = softEvidence{began: now}
+		}
+	case isBreak && (r.broke == 0 || now-r.broke >= breaksCount):
+		r.broke = now
+		m.ejectSoftly(r, now+ejectBroken, now)
+	}
+}
+
+// ejectSoftly ejects r for soft evidence, unless that would happen to more than
+// half of the replicas that are open. Then none is ejected for it for a while.
+func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
+	n := 0
+	for _, i := range m.open {
+		if c := m.replicas[i]; c != r && now < c.softUntil {
+			n++
+		}
+	}
+	if 2*(n+1) > len(m.open) {
+		m.calmUntil = now + softWindow
+		for _, c := range m.replicas {
+			if c.soft = (softEvidence{began: now}); now < c.softUntil && now >= c.hardUntil {
+				m.readmit(c)
+			}
+		}
+		return false
+	}
+	r.softUntil = max(r.softUntil, until)
+	m.ejectedUntil = max(m.ejectedUntil, r.softUntil)
+	return true
+}
+
+// worked notes a success of r, which ends its ejection.
+func (m *members) worked(r *Replica, now time.Duration) {
+	r.soft.roll(now)
+	r.soft.successes++
+	m.readmit(r)
 }
 
 // readmit ends the ejection of r.
-func (r *Replica) readmit() { r.failures, r.ejectedUntil = 0, 0 }
+func (m *members) readmit(r *Replica) {
+	if r.failures > 0 {
+		m.suspects--
+	}
+	r.failures, r.hardUntil, r.softUntil, r.probed, r.broke = 0, 0, 0, 0, 0
+}
+
+// trusted reports whether r may be chosen by what is known of its health. A suspect
+// whose ejection is over takes one request at a time.
+func (m *members) trusted(r *Replica, now time.Duration) bool {
+	switch {
+	case now < r.ejectedUntil():
+		return false
+	case !r.suspect() || r.probed == 0:
+		return true
+	case now-r.probed < probeWait:
+		return false
+	}
+	m.readmit(r)
+	return true
+}
 
 // judge counts the end of a request for or against the replicas that had it:
-// served is the one that the proxy names last, v its reservation; each may be
-// nil.
+// served is the one that the proxy names last, v its reservation; each may be nil.
+// An end without a decision of ours is evidence of nothing: anybody who reaches the
+// feed may report one, as he cannot know the id of a request that was decided.
 func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Duration) {
-	if o.Redispatched && v != nil && v.decided != nil && v.decided != served {
-		p.eject(v.decided, ejectFirst, now) // it refused the connection: another one took it
+	if v == nil || v.decided == nil {
+		if served != nil && o.End == Served {
+			served.served++
+		}
+		return
+	}
+	if o.Redispatched && v.decided != served {
+		p.refused(v.decided, now) // another one took it
 	}
 	if served == nil {
 		return
 	}
+	if o.End == Served {
+		served.served++
+		p.worked(served, now)
+		return
+	}
+	p.accuse(served, o, now)
+}
+
+// accuse counts the end of a request against r, if it is r's fault.
+func (m *members) accuse(r *Replica, o Outcome, now time.Duration) {
 	switch {
-	case o.End == Died && (o.TTFT > 0 || v != nil && v.started):
-		p.eject(served, ejectBroken, now)
-	case o.End.fault():
-		p.eject(served, ejectFirst, now)
-	case o.End == Served:
-		served.succeeded()
+	case o.End == Refused:
+		m.refused(r, now)
+	case o.End == Failed && (o.Status == 500 || o.Status == 501):
+		r.failed++ // and no more than that
+	case o.End == Failed || o.End == TimedOut:
+		m.faltered(r, false, now)
+	case o.End == Died:
+		m.faltered(r, true, now)
 	}
 }
 
@@ -67,7 +220,7 @@ func (p *Pool) Checked(replica string, healthy bool) (changed bool) {
 	r.unhealthy = !healthy
 	if healthy {
 		r.since = now
-		r.readmit()
+		p.readmit(r)
 		p.restarted(r)
 	}
 	p.refresh()

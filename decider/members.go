@@ -16,6 +16,8 @@ type members struct {
 	slowStart    time.Duration // a replica that came up takes its full share after this
 	slowUntil    time.Duration // when the last slow start ends
 	ejectedUntil time.Duration // when the last ejection ends
+	calmUntil    time.Duration // soft evidence ejects none before; see ejectSoftly
+	suspects     int           // replicas that have failed and not been seen to work since
 	anyLists     bool          // some engine has listed its adapters
 }
 
@@ -26,7 +28,11 @@ func (m *members) set(list []*Replica) {
 	}
 	assignSlots(list, m.replicas)
 	clear(m.byName)
+	m.suspects = 0
 	for i, r := range list {
+		if r.suspect() {
+			m.suspects++
+		}
 		r.index = i
 		m.byName[r.name] = r
 	}
@@ -98,9 +104,9 @@ func (m *members) updateOpen(limits bool) {
 	}
 }
 
-// settled reports whether no replica is ejected or starting slowly.
+// settled reports whether no replica is ejected, suspect or starting slowly.
 func (m *members) settled(now time.Duration) bool {
-	return now >= m.ejectedUntil && now >= m.slowUntil
+	return now >= m.ejectedUntil && m.suspects == 0 && now >= m.slowUntil
 }
 
 // serves reports whether r may be sent requests for an adapter: not if it does

@@ -40,7 +40,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 		}
 		if s.Up && (r.down || r.draining && !s.Draining) {
 			r.since = now
-			r.readmit()
+			p.readmit(r)
 		}
 		if s.Up && r.down { // most likely it has restarted
 			p.restarted(r)

@@ -22,14 +22,12 @@ var endNames = [...]string{"served", "failed", "client_gone", "refused", "died",
 
 func (e End) String() string { return endNames[e] }
 
-// fault reports whether the end counts as a failure of the replica.
-func (e End) fault() bool { return e == Failed || e == Refused || e == Died || e == TimedOut }
-
 // Outcome is the end of a request, as the proxy reports it.
 type Outcome struct {
 	ID     ID
 	Server []byte // who served, or was tried last; empty = nobody
 	End    End
+	Status int // of the answer; 0 = not known
 	// Redispatched reports that the proxy turned to another server after the first
 	// one had refused the connection.
 	Redispatched bool
@@ -92,16 +90,17 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 
 // Failed reports that a replica failed a request which has not ended with that:
 // the proxy asks the agent again. The reservation ends, and the failure counts
-// against the replica.
+// against the replica if it had the request.
 func (p *Pool) Failed(id ID, replica string, end End) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	if r := p.byName[replica]; r != nil {
-		p.eject(r, ejectFirst, now)
-	}
 	if v := p.find(id); v != nil {
-		p.release(v, Outcome{ID: id, End: end}, now)
+		o := Outcome{ID: id, End: end}
+		if v.decided != nil && v.replica.name == replica {
+			p.accuse(v.replica, o, now)
+		}
+		p.release(v, o, now)
 	}
 	p.admission.dispatch(now)
 }

@@ -154,54 +154,6 @@ func TestClientGoneBeforeTheDecision(t *testing.T) {
 	}
 }
 
-func TestFailedReplicaStepsBackAndReturns(t *testing.T) {
-	p, clock := newTestPool(&RoundRobin{}, 3)
-	for n, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		p.Finished(Outcome{ID: newID(), Server: []byte("r1"), End: Died})
-		if got := tally(p, 30, true)["r1"]; got != 0 {
-			t.Fatalf("after failure %d r1 was chosen %d times", n+1, got)
-		}
-		clock.now += pause*time.Second - 1
-		if got := tally(p, 30, true)["r1"]; got != 0 {
-			t.Fatalf("r1 was back before %v s", pause)
-		}
-		clock.now++
-		if d := tally(p, 3, false)["r1"]; d != 1 {
-			t.Fatalf("r1 was not back after %v s", pause)
-		}
-	}
-	p.Finished(Outcome{ID: newID(), Server: []byte("r1"), End: Served})
-	if p.byName["r1"].failures != 0 {
-		t.Error("a success does not forgive")
-	}
-}
-
-// A proxy says of some streams that their clients have left that the replica
-// broke them off.
-func TestBrokenStreamPausesItsReplicaShortly(t *testing.T) {
-	p, clock := newTestPool(&RoundRobin{}, 3)
-	broken := Outcome{Server: []byte("r1"), End: Died, TTFT: time.Millisecond}
-	for _, pause := range []time.Duration{250, 500, 1000} {
-		broken.ID = newID()
-		p.Finished(broken)
-		clock.now += pause*time.Millisecond - 1
-		if got := tally(p, 30, true)["r1"]; got != 0 {
-			t.Fatalf("r1 was back before %d ms", pause)
-		}
-		clock.now++
-		if got := tally(p, 3, false)["r1"]; got != 1 {
-			t.Fatalf("r1 was not back after %d ms", pause)
-		}
-	}
-	p.Finished(Outcome{ID: newID(), Server: []byte("r2"), End: Failed})
-	broken.ID, broken.Server = newID(), []byte("r2")
-	p.Finished(broken)
-	clock.now += time.Second - 1
-	if got := tally(p, 30, true)["r2"]; got != 0 {
-		t.Error("a broken stream cut short the pause of a worse failure")
-	}
-}
-
 // Of some requests that a dead replica had, HAProxy tells no end.
 func TestDownAndIdleLosesItsReservations(t *testing.T) {
 	p, clock := newTestPool(&RoundRobin{}, 2)
@@ -223,7 +175,6 @@ func TestDownAndIdleLosesItsReservations(t *testing.T) {
 	held(3) // up: the proxy may serve through others
 	tell(false, false)
 	held(3)
-	p.Finished(Outcome{ID: newID(), Server: []byte("r0"), End: Refused})
 	p.byName["r0"].cacheSeen = 1 << 20
 	tell(false, true)
 	held(0)
@@ -246,7 +197,7 @@ func TestDownAndIdleLosesItsReservations(t *testing.T) {
 func TestAllFailedIsStillServed(t *testing.T) {
 	p, _ := newTestPool(PowerOfTwo{}, 3)
 	for _, r := range p.replicas {
-		p.Finished(Outcome{ID: newID(), Server: []byte(r.name), End: Failed})
+		ends(p, r.name, Outcome{End: Refused})
 	}
 	if d, _ := decide(p); d.Server == "" {
 		t.Error("no replica was chosen though all are merely ejected")

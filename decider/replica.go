@@ -49,8 +49,7 @@ type Replica struct {
 
 	concurrency concurrency // the learned limit of its requests
 
-	failures     int           // consecutive ones
-	ejectedUntil time.Duration // not chosen before, unless nothing else is left
+	health
 
 	chosen uint64 // decisions
 	served uint64 // outcomes it served
@@ -142,7 +141,7 @@ func (r *Replica) state(now time.Duration) string {
 		return "draining"
 	case r.limit > 0 && r.inFlight >= r.limit:
 		return "full"
-	case now < r.ejectedUntil:
+	case now < r.ejectedUntil():
 		return "ejected"
 	}
 	return "up"

@@ -18,6 +18,7 @@ type selection struct {
 	view     View
 
 	usable []int // scratch of candidates
+	sound  []int // scratch of working
 	order  []int // of the last rank, best first
 }
 
@@ -60,13 +61,12 @@ func (s *selection) rank(r *Request, mask *mask, now time.Duration) {
 	if len(s.order) == 0 {
 		s.order = append(s.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])
 	}
-	s.order = s.addFallbacks(s.order, v.Candidates, v.Rand)
-	s.order = s.addFallbacks(s.order, s.filters.before, v.Rand)
+	s.backUp()
 }
 
 // candidates returns the indexes of the replicas that may be chosen for r. A
 // replica that is down, draining, full or already tried is never one. A replica
-// that is ejected or starts slowly is left out as long as others remain: those
+// that is ejected, is tried by another request after that, or starts slowly is left out as long as others remain: those
 // conditions never empty the candidate set.
 func (s *selection) candidates(r *Request, now time.Duration) []int {
 	if s.unlimited && r.Exclude == "" && (r.LoRA == "" || !s.anyLists) && s.settled(now) {
@@ -80,7 +80,7 @@ func (s *selection) candidates(r *Request, now time.Duration) []int {
 	}
 	usable := s.usable
 	for _, i := range usable {
-		if c := s.replicas[i]; now >= c.ejectedUntil && s.warm(c, s.view.Rand, now) {
+		if c := s.replicas[i]; s.trusted(c, now) && (r.Exclude == "" || !c.suspect()) && s.warm(c, s.view.Rand, now) {
 			s.usable = append(s.usable, i)
 		}
 	}
@@ -88,6 +88,31 @@ func (s *selection) candidates(r *Request, now time.Duration) []int {
 		return preferred
 	}
 	return usable
+}
+
+// backUp completes order to a decision and two fallbacks, of replicas that are seen
+// to work as far as there are any.
+func (s *selection) backUp() {
+	v := &s.view
+	if s.suspects > 0 {
+		s.order = append(s.order[:1], s.working(s.order[1:])...)
+		s.order = s.addFallbacks(s.order, s.working(v.Candidates), v.Rand)
+		s.order = s.addFallbacks(s.order, s.working(s.filters.before), v.Rand)
+	}
+	s.order = s.addFallbacks(s.order, v.Candidates, v.Rand)
+	s.order = s.addFallbacks(s.order, s.filters.before, v.Rand)
+}
+
+// working returns those of list that are not suspect. It is valid until the next
+// call.
+func (s *selection) working(list []int) []int {
+	s.sound = s.sound[:0]
+	for _, i := range list {
+		if !s.replicas[i].suspect() {
+			s.sound = append(s.sound, i)
+		}
+	}
+	return s.sound
 }
 
 // accepts reports whether an open replica has capacity for r and serves it.
@@ -113,8 +138,13 @@ func (m *members) warm(c *Replica, chance *rand.Rand, now time.Duration) bool {
 // addFallbacks fills order up to a decision and two fallbacks. Each is the less
 // loaded of two replicas of from, picked at random.
 func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
-	n := len(from)
-	for range min(3, n) - min(len(order), 3) {
+	n, left := len(from), 0
+	for _, i := range from {
+		if !has(order, i) {
+			left++
+		}
+	}
+	for range min(3-len(order), left) {
 		best := -1
 		for range 2 {
 			i := chance.IntN(n)

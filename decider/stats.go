@@ -97,7 +97,7 @@ func (p *Pool) Status() PoolStatus {
 			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
-			EjectedFor: max(0, r.ejectedUntil-now).Seconds(), Listed: r.listed,
+			EjectedFor: max(0, r.ejectedUntil()-now).Seconds(), Listed: r.listed,
 			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})

@@ -81,7 +81,7 @@ func (f *findings) add(s *Statement) {
 	case s.Is("log") && strings.Contains(s.Text(), "ring@"+templates.Ring):
 		f.ring = true
 		f.profile = f.profile || slices.Contains(s.Words, "profile")
-	case s.Is("log-format") && strings.Contains(s.Text(), templates.FeedMarker+" "):
+	case s.Is("log-format") && strings.HasPrefix(s.Arg(1), templates.FeedMarker+" "):
 		f.profile = true
 	case s.Is("use_backend") || s.Is("default_backend"):
 		f.routes = append(f.routes, s.Arg(1))
@@ -114,7 +114,7 @@ func (f *findings) advice(w Wanted) (out []string) {
 	if !f.ring {
 		say("frontend: no \"log ring@%s\": outcomes are not reported, and each reservation lasts until its lease ends", templates.Ring)
 	} else if !f.profile {
-		say("frontend: the log to ring@%s has neither a profile nor a log-format with the fields after %s: outcomes cannot be read", templates.Ring, templates.FeedMarker)
+		say("frontend: the log to ring@%s has neither a profile nor a log-format that begins with the fields from %s on: outcomes cannot be read", templates.Ring, templates.FeedMarker)
 	}
 	if !f.reaches(w.Pools) && !f.spoe {
 		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))

@@ -35,7 +35,7 @@ func TestDatagrams(t *testing.T) {
 	defer sender.Close()
 
 	line := func(i int) string {
-		return fmt.Sprintf("PM1 ev=close rid=00000000-0000-0000-0000-%012x pool=llama srv=r1 st=200 ts=-- rc=0", i)
+		return fmt.Sprintf("PM1 ev=close rid=00000000-0000-0000-0000-%012x pool=llama srv=r1 st=200 ts=-- rc=0 PM.", i)
 	}
 	for i := range 3 {
 		r := decider.Request{ID: decider.ParseID(fmt.Appendf(nil, "00000000-0000-0000-0000-%012x", i)), Pool: p}

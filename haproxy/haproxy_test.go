@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	rid  = "2f3b0a1c-9d5e-4f60-8a7b-1c2d3e4f5a6b"
-	rest = " tw=0 tc=0 tr=1 ta=5 B=1200 sq=0 bq=0 err=- dec=r1"
+	rest = " tw=0 tc=0 tr=1 ta=5 B=1200 sq=0 bq=0 err=- dec=r1 PM."
 )
 
 func TestLineOutcome(t *testing.T) {
@@ -56,7 +56,7 @@ func TestLineOutcome(t *testing.T) {
 		{"clock went back", "srv=r1 st=200 ts=-- t0=5 tf=3", decider.Served, "r1", false, 0},
 		{"no numbers", "srv=r1 st=- ts=-- t0=- tf=99999999999999999999", decider.Served, "r1", false, 0},
 	} {
-		l, ok := parse([]byte("10.0.0.1 - \"POST /v1/x\" PM1 ev=close rid=" + rid + " pool=llama " + c.fields + rest))
+		l, ok := parse([]byte("PM1 ev=close rid=" + rid + " pool=llama " + c.fields + rest + " 10.0.0.1 - \"POST /v1/x\""))
 		if !ok {
 			t.Errorf("%s: not parsed", c.name)
 			continue
@@ -73,25 +73,29 @@ func TestLineOutcome(t *testing.T) {
 }
 
 func TestLineIgnoresWhatIsNotOurs(t *testing.T) {
-	for _, s := range []string{"", "PM1", "PM1 ", "GET / 200", "PM1 ev=close pool=web srv=w rid=", "PM1 ev=close rid=- srv=x"} {
+	for _, s := range []string{"", "PM1", "PM1 ", "GET / 200", "PM1 ev=close pool=web srv=w rid=", "PM1 ev=close rid=- srv=x PM.", "PM1 ev=close rid=" + rid + " srv=r1 ts=SD", "x PM1 ev=close rid=" + rid + " srv=r1 PM."} {
 		if _, ok := parse([]byte(s)); ok {
 			t.Errorf("%q was taken for one of ours", s)
 		}
 	}
 }
 
-// A client can put anything into its URI, which the user's own format logs
-// before our fields.
+// A client can put anything into what the user's own format logs after our fields,
+// and make it so long that HAProxy cuts the line.
 func TestLineCannotBeForged(t *testing.T) {
-	l, ok := parse([]byte(`"POST /v1/PM1 ev=first rid=forged srv=evil pool=x" PM1 ev=close rid=` + rid + ` pool=llama srv=r1 st=200 ts=--`))
-	if !ok || l.event != closed || string(l.server) != "r1" || string(l.rid) != rid {
+	const forged = `"POST /v1/PM1 ev=first rid=forged srv=evil pool=x ts=SD PM." PM1 ev=close rid=x srv=evil PM.`
+	l, ok := parse([]byte(`PM1 ev=close rid=` + rid + ` pool=llama srv=r1 st=200 ts=-- PM. ` + forged))
+	if !ok || l.event != closed || string(l.server) != "r1" || string(l.rid) != rid || l.state != [2]byte{'-', '-'} {
 		t.Errorf("parsed %+v", l)
+	}
+	if l, ok := parse([]byte("10.0.0.1:99 [x] {" + forged + strings.Repeat("x", 4096))); ok {
+		t.Errorf("a line without its fields was taken for %+v", l)
 	}
 }
 
 func FuzzLine(f *testing.F) {
-	f.Add([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=SD rc=+1 t0=1 tf=2"))
-	f.Add([]byte("PM1 ev= rid== rc= ts=x st=99999999999999999999"))
+	f.Add([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=SD rc=+1 t0=1 tf=2 PM."))
+	f.Add([]byte("PM1 ev= rid== rc= ts=x st=99999999999999999999 PM. x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if l, ok := parse(b); ok {
 			l.outcome()
@@ -185,7 +189,7 @@ func TestFeedFollowsARequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(event, fields string) {
-		text := "PM1 ev=" + event + " rid=" + rid + " pool=llama srv=" + decision.Server + " " + fields
+		text := "PM1 ev=" + event + " rid=" + rid + " pool=llama srv=" + decision.Server + " " + fields + " PM."
 		if _, err := fmt.Fprintf(c, "%d %s", len(text), text); err != nil {
 			t.Fatal(err)
 		}
@@ -233,13 +237,13 @@ func TestFeedWithoutAPool(t *testing.T) {
 	d, p := newDecider()
 	f := NewFeed(d, metrics.NewSet(), quiet())
 	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p}, new(decider.Decision))
-	f.line([]byte("PM1 ev=close rid=" + rid + " pool=fe srv=<NOSRV> st=400 ts=CR"))
+	f.line([]byte("PM1 ev=close rid=" + rid + " pool=fe srv=<NOSRV> st=400 ts=CR PM."))
 	if s := p.Status(); s.Reservations != 0 || s.Outcomes["client_gone"] != 1 {
 		t.Errorf("%+v", s)
 	}
 	// The same before the decision: it must not book.
 	late := "00000000-0000-0000-0000-000000000001"
-	f.line([]byte("PM1 ev=close rid=" + late + " pool=fe srv=<NOSRV> st=400 ts=CR"))
+	f.line([]byte("PM1 ev=close rid=" + late + " pool=fe srv=<NOSRV> st=400 ts=CR PM."))
 	var decision decider.Decision
 	p.Decide(&decider.Request{ID: decider.ParseID([]byte(late)), Pool: p}, &decision)
 	if decision.Why != "client_gone" || p.Status().Reservations != 0 {

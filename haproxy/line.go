@@ -31,21 +31,27 @@ const (
 
 var (
 	marker = []byte(templates.FeedMarker + " ")
+	ending = []byte(templates.FeedEnd)
 	noSrv  = []byte("<NOSRV>")
 )
 
-// parse parses a feed line. Our fields may follow any text, such as the user's own
-// log format. They begin at the last marker, because the text before them may
-// contain a client's bytes. It reports false for a line that is not ours.
+// parse parses a feed line. Our fields are the first in it, from marker to ending;
+// any text may follow, such as the user's own log format with a client's bytes. It
+// reports false for a line that is not ours, or that was cut within the fields.
 func parse(text []byte) (l line, ok bool) {
-	at := bytes.LastIndex(text, marker)
-	if at < 0 {
+	text, ok = bytes.CutPrefix(text, marker)
+	if !ok {
 		return l, false
 	}
-	text = text[at+len(marker):]
-	for len(text) > 0 {
+	for {
 		var field []byte
 		field, text, _ = bytes.Cut(text, space)
+		if bytes.Equal(bytes.TrimSpace(field), ending) {
+			return l, len(l.rid) > 0
+		}
+		if len(text) == 0 {
+			return l, false
+		}
 		key, value, found := bytes.Cut(field, equals)
 		if !found || len(value) == 0 || value[0] == '-' && len(value) == 1 {
 			continue
@@ -80,7 +86,6 @@ func parse(text []byte) (l line, ok bool) {
 			l.tFirst = number(value)
 		}
 	}
-	return l, len(l.rid) > 0
 }
 
 var space, equals = []byte{' '}, []byte{'='}
@@ -109,7 +114,7 @@ func (l *line) ttft() time.Duration {
 // configuration manual lists the termination states.
 func (l *line) outcome() decider.Outcome {
 	o := decider.Outcome{
-		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(),
+		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(), Status: max(l.status, 0),
 	}
 	who, phase := l.state[0], l.state[1]
 	switch who {

@@ -126,6 +126,11 @@ var passed = []string{"Host", "Connection", "Upgrade"}
 
 // logged reports a block whose effective logs do not include the feed.
 func (a *advice) logged(d *directive) {
+	for _, l := range d.effective("error_log") {
+		if len(l.args) > 0 && strings.HasPrefix(l.args[0], a.feed+",") && !slices.Contains(strings.Split(l.args[0], ","), "tag="+templates.NginxErrorTag) {
+			a.say("%s: lines of this error_log are ignored: they need tag=%s, which tells them from those of the access_log", l.at(), templates.NginxErrorTag)
+		}
+	}
 	logs := d.effective("access_log")
 	for _, l := range logs {
 		if len(l.args) > 0 && strings.HasPrefix(l.args[0], a.feed+",") {
@@ -136,5 +141,5 @@ func (a *advice) logged(d *directive) {
 		a.say("http: no access_log leads to the feed at %s: outcomes are not reported, and each reservation lasts until its lease ends", a.feed)
 		return
 	}
-	a.say("%s: this access_log replaces the feed's, which is not inherited: add `access_log %s,nohostname,tag=pm pointsman if=$pm_feed;` here too", logs[0].at(), a.feed)
+	a.say("%s: this access_log replaces the feed's, which is not inherited: add `access_log %s,nohostname,tag=%s pointsman if=$pm_feed;` here too", logs[0].at(), a.feed, templates.NginxTag)
 }

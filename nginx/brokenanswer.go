@@ -10,42 +10,81 @@ import (
 // It follows this line, from the same worker and connection.
 type brokenAnswer struct{ pid, conn, address []byte }
 
-// reasons are nginx's texts for it.
-var reasons = [][]byte{
-	[]byte("prematurely closed connection while reading upstream"),
-	[]byte(") while reading upstream"), // reset or timed out, with the system's number
+// brokeOff is nginx's message for a replica that closed the connection.
+var brokeOff = []byte("upstream prematurely closed connection while reading upstream")
+
+// failedCalls begin nginx's messages for a connection that was reset or timed out.
+// What follows is the system's number and text of the error, and whileReading.
+var (
+	failedCalls = [][]byte{
+		[]byte("recv() failed ("), []byte("readv() failed ("), []byte("upstream timed out ("),
+	}
+	whileReading = []byte(") while reading upstream")
+)
+
+// isBreak reports whether message, all of it, says that an answer broke off. Other
+// messages hold what a client wrote, such as the user name of a failed login.
+func isBreak(message []byte) bool {
+	if bytes.Equal(message, brokeOff) {
+		return true
+	}
+	for _, call := range failedCalls {
+		if system, ok := bytes.CutPrefix(message, call); ok {
+			system, ok = bytes.CutSuffix(system, whileReading)
+			return ok && bytes.IndexByte(system, '"') < 0
+		}
+	}
+	return false
 }
 
-// parseBrokenAnswer parses an error-log line: "… [error] PID#TID: *CONN message,
-// client: …, request: "…", upstream: "http://ADDRESS/…", host: …". Client input
-// occurs in the request, whose URI cannot contain a space, and after the upstream.
+// parseBrokenAnswer parses an error-log line, whose tag was taken off: "DATE TIME
+// [error] PID#TID: *CONN message, client: …, request: "…", upstream:
+// "http://ADDRESS/…", host: …". The first words are nginx's own, up to a message
+// that must be one of a few. Client input occurs in the request, whose URI cannot
+// contain a space, and after the upstream.
 func parseBrokenAnswer(text []byte) (b brokenAnswer, ok bool) {
-	_, rest, ok := bytes.Cut(text, []byte("[error] "))
-	if !ok {
+	if len(text) <= errorDate || !bytes.HasPrefix(text[errorDate:], errorLevel) {
 		return b, false
 	}
-	if b.pid, rest, ok = bytes.Cut(rest, []byte("#")); !ok {
+	rest := text[errorDate+len(errorLevel):]
+	if b.pid, rest, ok = bytes.Cut(rest, []byte("#")); !ok || !digits(b.pid) {
 		return b, false
 	}
-	if _, rest, ok = bytes.Cut(rest, []byte(": *")); !ok {
+	tid, rest, ok := bytes.Cut(rest, []byte(": *"))
+	if !ok || !digits(tid) {
 		return b, false
 	}
-	if b.conn, rest, ok = bytes.Cut(rest, []byte(" ")); !ok {
+	if b.conn, rest, ok = bytes.Cut(rest, []byte(" ")); !ok || !digits(b.conn) {
 		return b, false
 	}
 	message, rest, ok := bytes.Cut(rest, []byte(", client: "))
-	if !ok || !bytes.HasSuffix(message, reasons[0]) && !bytes.HasSuffix(message, reasons[1]) {
+	if !ok || !isBreak(message) {
 		return b, false
 	}
 	if _, rest, ok = bytes.Cut(rest, []byte(`, upstream: "http://`)); !ok {
 		return b, false
 	}
 	end := bytes.IndexAny(rest, `/"`)
-	if end < 0 {
+	if end <= 0 {
 		return b, false
 	}
 	b.address = rest[:end]
-	return b, len(b.pid) > 0 && len(b.conn) > 0 && len(b.address) > 0
+	return b, true
+}
+
+// errorDate is the length of "2026/11/20 16:48:19".
+const errorDate = 19
+
+var errorLevel = []byte(" [error] ")
+
+// digits reports whether s is a number.
+func digits(s []byte) bool {
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(s) > 0
 }
 
 // brokenAnswers keeps the latest broken answers until their access-log lines

@@ -140,27 +140,31 @@ func (f *Feed) handle() {
 	}
 }
 
-// line handles one line.
-func (f *Feed) line(text []byte) {
-	l, ok := parse(text)
-	if ok {
+// line handles one line. What nginx sends is never taken for a line of another
+// proxy's: clients write parts of its error log.
+func (f *Feed) line(datagram []byte) {
+	tag, text, ok := untag(datagram)
+	switch {
+	case ok && bytes.Equal(tag, accessTag):
+		l, ok := parse(text)
+		if !ok {
+			f.Malformed.Inc()
+			return
+		}
 		f.Lines.Inc()
 		f.finished(&l)
-		return
-	}
-	if b, ok := parseBrokenAnswer(text); ok {
+	case ok && bytes.Equal(tag, errorTag):
+		b, ok := parseBrokenAnswer(text)
+		if !ok {
+			f.Ignored.Inc()
+			return
+		}
 		f.Lines.Inc()
 		f.broken.add(b, time.Now())
-		return
+	case !ok && f.Other != nil && f.Other(datagram):
+	default:
+		f.Ignored.Inc()
 	}
-	if bytes.Contains(text, []byte(`{"id":"`)) {
-		f.Malformed.Inc()
-		return
-	}
-	if f.Other != nil && f.Other(text) {
-		return
-	}
-	f.Ignored.Inc()
 }
 
 // finished reports how the request of l ended.
@@ -197,7 +201,7 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 		}
 		return o, pool
 	}
-	o.End = l.end()
+	o.End, o.Status = l.end(), l.lastStatus()
 	if o.End == decider.Served && f.broken.remove(l.pid, l.conn, last, time.Now()) {
 		o.End = decider.Died
 	}

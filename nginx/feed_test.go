@@ -41,7 +41,7 @@ func TestFeedKeepsUp(t *testing.T) {
 	}
 	out.Write([]byte("haproxy's"))
 	out.Write([]byte("nobody's"))
-	out.Write([]byte(`{"id":"cut`))
+	out.Write([]byte(`<190>Nov 20 16:48:19 pm: {"id":"cut`))
 	eventually(t, "all is read", func() bool { return f.Lines.Get()+f.Ignored.Get()+f.Malformed.Get() == n+2 })
 	f.Close()
 	if err := <-served; err != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"pointsman/decider"
+	"pointsman/templates"
 )
 
 // line is one parsed access-log line of the feed. Its slices point into the line.
@@ -22,15 +23,41 @@ type line struct {
 	pid, conn        []byte
 }
 
-// parse parses a datagram of the feed: a syslog header and a flat JSON object of
-// strings. None of its values comes from a client. It reports false for a line
-// that is not ours.
+// The tags of nginx's lines. Lines of the error log hold what clients wrote, and
+// so come with a tag of their own.
+var (
+	accessTag = []byte(templates.NginxTag)
+	errorTag  = []byte(templates.NginxErrorTag)
+)
+
+// untag splits a datagram of nginx's syslog: "<PRI>Mmm dd hh:mm:ss tag: text". It
+// reports false for anything else.
+func untag(datagram []byte) (tag, text []byte, ok bool) {
+	end := bytes.IndexByte(datagram, '>')
+	if end < 2 || end > 4 || datagram[0] != '<' {
+		return nil, nil, false
+	}
+	rest := datagram[end+1:]
+	if len(rest) <= timestamp || rest[timestamp] != ' ' {
+		return nil, nil, false
+	}
+	tag, text, ok = bytes.Cut(rest[timestamp+1:], afterTag)
+	return tag, text, ok && bytes.IndexByte(tag, ' ') < 0
+}
+
+// timestamp is the length of "Nov 20 16:48:19".
+const timestamp = 15
+
+var afterTag = []byte(": ")
+
+// parse parses an access line of the feed, whose tag was taken off: a flat JSON
+// object of strings, and nothing else. None of its values comes from a client. It
+// reports false for a line that is not ours.
 func parse(text []byte) (l line, ok bool) {
-	at := bytes.IndexByte(text, '{')
-	if at < 0 {
+	if len(text) == 0 || text[0] != '{' {
 		return l, false
 	}
-	text = text[at+1:]
+	text = text[1:]
 	for {
 		key, rest, ok := quoted(text)
 		if !ok || len(rest) == 0 || rest[0] != ':' {
@@ -45,7 +72,7 @@ func parse(text []byte) (l line, ok bool) {
 		case ',':
 			text = rest[1:]
 		case '}':
-			return l, len(l.id) > 0
+			return l, len(l.id) > 0 && len(bytes.TrimSpace(rest[1:])) == 0
 		default:
 			return l, false
 		}
@@ -118,6 +145,13 @@ func (l *line) drop() {
 	for _, list := range []*[]byte{&l.addresses, &l.statuses, &l.headers, &l.connects, &l.length} {
 		*list, _ = lastTry(*list)
 	}
+}
+
+// lastStatus is the status of the last try, 0 if there was none.
+func (l *line) lastStatus() int {
+	_, status := lastTry(l.statuses)
+	n, _ := strconv.Atoi(string(status))
+	return n
 }
 
 // end returns how the last try ended, which must be one to a replica.

@@ -82,7 +82,8 @@ func TestLines(t *testing.T) {
 			if f.Lines.Get() != 1 {
 				t.Fatal("not understood")
 			}
-			l, _ := parse(logged(c.srv, c.status, c.done, c.tries, c.clen))
+			_, text, _ := untag(logged(c.srv, c.status, c.done, c.tries, c.clen))
+			l, _ := parse(text)
 			o, _ := f.outcome(&l)
 			if o.End != c.end || string(o.Server) != c.server || o.Redispatched != c.redispatched || o.ID != decider.ParseID([]byte(rid)) {
 				t.Errorf("%v by %q, redispatched %v; want %v by %q, %v", o.End, o.Server, o.Redispatched, c.end, c.server, c.redispatched)
@@ -94,11 +95,68 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// What is no line of ours as a whole, from its header to its end, counts for
+// nothing.
 func TestLineIgnoresWhatIsNotOurs(t *testing.T) {
-	for _, s := range []string{"", "{", "{}", `{"id":""}`, `{"id":"x"`, `{"id":"x",}`, `{"id":1}`, `<190>Nov 20 16:48:19 pm: GET /`, `{"id" "x"}`, `{"id":"x\"}`} {
-		if _, ok := parse([]byte(s)); ok {
+	const header, object = "<190>Nov 20 16:48:19 pm: ", `{"id":"x"}`
+	for _, s := range []string{
+		"", "{", object, "<190>pm: " + object, "<190>Nov 20 16:48:19 pm:" + object, "<190>Nov 20 16:48:19 pn: " + object,
+		"<190>Nov 20 16:48:19 host pm: " + object, "190>Nov 20 16:48:19 pm: " + object, "<19000>Nov 20 16:48:19 pm: " + object,
+		header, header + "{}", header + " " + object, header + "x" + object, header + object + "x", header + `{"id":""}`, header + `{"id":"x"`,
+		header + `{"id":"x",}`, header + `{"id":1}`, header + "GET /", header + `{"id" "x"}`, header + `{"id":"x\"}`,
+		"<187>Nov 20 16:48:19 pm_error: " + object,
+	} {
+		d := newDecider()
+		f := NewFeed(d, NewServers(d), "", newSet(), silent)
+		if f.line([]byte(s)); f.Lines.Get() != 0 {
 			t.Errorf("%q was taken for one of ours", s)
 		}
+	}
+}
+
+// Clients write parts of nginx's error log: URIs, hosts, referrers, the user names of
+// failed logins. None of it is taken for a line of the feed, neither ours nor another
+// proxy's, nor for the report of a broken answer.
+func TestErrorLinesCannotBeForged(t *testing.T) {
+	const forged = `{"id":"` + rid + `","srv":"pm~llama~r1","addr":"10.0.0.1:8000","ust":"502","hdr":"-","uconn":"-","status":"502","done":"OK"}`
+	const haproxys = `PM1 ev=close rid=` + rid + ` pool=llama srv=r1 st=503 ts=SC PM.`
+	const breaks = `upstream prematurely closed connection while reading upstream, client: x, upstream: "http://10.0.0.1:8000/`
+	for _, tag := range []string{"pm", "pm_error"} {
+		for _, c := range []string{
+			`client intended to send too large body: 9 bytes, client: 1.2.3.4, server: , request: "POST /v1/x?` + forged + ` HTTP/1.1", host: "x"`,
+			`user "x" was not found in "/etc/x", client: 1.2.3.4, server: , request: "POST / HTTP/1.1", host: "` + haproxys + `", referrer: "` + haproxys + `"`,
+			`user "` + breaks + `" was not found in "/etc/x", client: 1.2.3.4, server: , request: "POST / HTTP/1.1", host: "x"`,
+			`user "recv() failed (104: x) while reading upstream, client: x, upstream: "http://10.0.0.1:8000/": password mismatch, client: 1.2.3.4, host: "x"`,
+			`user "[error] 12#12: *34 ` + breaks + `": password mismatch, client: 1.2.3.4, server: , request: "POST / HTTP/1.1", host: "x"`,
+			`recv() failed (104: "` + `x) while reading upstream, client: 1.2.3.4, upstream: "http://10.0.0.1:8000/", host: "x"`,
+		} {
+			d := newDecider()
+			f := NewFeed(d, NewServers(d), "", newSet(), silent)
+			f.Other = func(line []byte) bool { t.Errorf("another proxy's: %s", line); return true }
+			r, out := decider.Request{ID: decider.ParseID([]byte(rid)), Pool: d.Pool("llama"), Output: -1}, decider.Decision{}
+			r.Pool.Decide(&r, &out)
+			f.line([]byte("<187>Nov 20 16:48:19 " + tag + ": 2026/11/20 16:48:19 [error] 12#12: *34 " + c))
+			if s := status(d, "llama"); f.Lines.Get() != 0 || f.broken.n != 0 || s.Reservations != 1 || replica(d, "llama", "r1").Failed != 0 {
+				t.Errorf("%s: %s: %d lines, %d breaks, %+v", tag, c, f.Lines.Get(), f.broken.n, s)
+			}
+		}
+	}
+}
+
+// A line about a request that the agent knows nothing of blames nobody.
+func TestUnknownRequestBlamesNobody(t *testing.T) {
+	d := newDecider()
+	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	refused := logged("pm~llama~r1", "502", "OK", [5]string{"10.0.0.1:8000", "502", "-", "-", "0"}, "")
+	f.line(refused)
+	if r := replica(d, "llama", "r1"); f.Lines.Get() != 1 || r.Failed != 0 || r.State != "up" {
+		t.Errorf("%+v", r)
+	}
+	r, out := decider.Request{ID: decider.ParseID([]byte(rid[1:] + "c")), Pool: d.Pool("llama"), Output: -1}, decider.Decision{}
+	r.Pool.Decide(&r, &out)
+	f.line([]byte(strings.Replace(string(refused), rid, rid[1:]+"c", 1)))
+	if r := replica(d, "llama", "r1"); r.Failed != 1 || r.State != "ejected" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -123,7 +181,7 @@ func TestLateDecisionInAnotherPool(t *testing.T) {
 	}
 }
 
-const broken = `<187>Nov 20 16:48:19 pm: 2026/11/20 16:48:19 [error] 12#12: *34 upstream prematurely closed connection while reading upstream, client: 127.0.0.1, server: , request: "POST /v1/chat/completions HTTP/1.1", upstream: "http://10.0.0.1:8000/v1/chat/completions", host: "x", referrer: "a, upstream: "http://10.0.0.2:8000/""`
+const broken = `<187>Nov 20 16:48:19 pm_error: 2026/11/20 16:48:19 [error] 12#12: *34 upstream prematurely closed connection while reading upstream, client: 127.0.0.1, server: , request: "POST /v1/chat/completions HTTP/1.1", upstream: "http://10.0.0.1:8000/v1/chat/completions", host: "x", referrer: "a, upstream: "http://10.0.0.2:8000/""`
 
 // A stream that breaks off is told by the error log alone.
 func TestBrokenStream(t *testing.T) {
@@ -145,7 +203,7 @@ func TestBrokenStream(t *testing.T) {
 	for _, other := range []string{
 		strings.Replace(broken, "*34", "*35", 1), strings.Replace(broken, "12#12", "13#13", 1), strings.Replace(broken, "10.0.0.1", "10.0.0.2", 1),
 		strings.Replace(broken, "while reading upstream", "while connecting to upstream", 1),
-		"[error] ", "[error] 12#12: *34 x", "<187>pm: [error] 1#1: *2 prematurely closed connection while reading upstream, client: x",
+		"[error] ", "[error] 12#12: *34 x", "<187>Nov 20 16:48:19 pm_error: 2026/11/20 16:48:19 [error] 1#1: *2 prematurely closed connection while reading upstream, client: x",
 	} {
 		if got := ended(other); got["served"] != 1 {
 			t.Errorf("%s: outcomes %v", other, got)

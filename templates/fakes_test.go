@@ -144,8 +144,8 @@ func (f *feed) read(t *testing.T, c net.Conn) {
 		if _, err := io.ReadFull(r, line); err != nil {
 			return
 		}
-		_, fields, ok := strings.Cut(string(line), templates.FeedMarker+" ")
-		if !ok {
+		fields, _, ok := strings.Cut(string(line), " "+templates.FeedEnd)
+		if !ok || !strings.HasPrefix(fields, templates.FeedMarker+" ") {
 			t.Errorf("feed: line without marker: %s", line)
 			continue
 		}

@@ -125,7 +125,8 @@ const (
 	SPOEFile     = "pointsman-spoe.conf" // to be installed at HAProxy.SPOEConf
 	AgentBackend = "pointsman-agent"     // the backend that leads to the agent
 	Ring         = "pointsman-ring"      // the ring that carries the feed
-	FeedMarker   = "PM1"                 // the word before the fields of a feed line
+	FeedMarker   = "PM1"                 // the word before the fields of a feed line, its first
+	FeedEnd      = "PM."                 // the word after them
 	maxName      = 64                    // bytes of a pool's or replica's name
 	minBufsize   = 16 << 10              // HAProxy's own default
 	maxBufsize   = 64 << 20              // beyond it two buffers a request are absurd

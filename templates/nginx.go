@@ -70,6 +70,11 @@ const (
 
 	// NginxAgent is the upstream that leads to the agent.
 	NginxAgent = "pointsman_agent"
+
+	// NginxTag and NginxErrorTag are the syslog tags of the feed's lines and of
+	// the error log's, which hold what clients wrote.
+	NginxTag      = "pm"
+	NginxErrorTag = "pm_error"
 )
 
 // Named locations of the rendered configuration, which X-Accel-Redirect names.

@@ -27,6 +27,7 @@ var texts embed.FS
 var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"agent":       func() string { return AgentBackend },
 	"ring":        func() string { return Ring },
+	"feedEnd":     func() string { return FeedEnd },
 	"marker":      func() string { return FeedMarker },
 	"newFrontend": func() string { return newFrontend },
 	"lineLen":     func() int { return lineLen },
@@ -36,6 +37,8 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"dur":         duration,
 	"word":        word,
 
+	"tag":           func() string { return NginxTag },
+	"errorTag":      func() string { return NginxErrorTag },
 	"agentUpstream": func() string { return NginxAgent },
 	"ask":           func() string { return NginxAsk },
 	"target":        func() string { return NginxTarget },
@@ -45,12 +48,13 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"broken":        func() string { return NginxBroken },
 }).ParseFS(texts, "*.tmpl"))
 
-// feedFormat is HAProxy's log format of a feed line. The fields come last in
-// their line, because the text before them may contain a client's own bytes.
+// feedFormat is HAProxy's log format of a feed line. The fields come first in
+// their line, because the text after them may contain a client's own bytes and be
+// cut at the end, and FeedEnd ends them.
 func feedFormat(event string) string {
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
-		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]"
+		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)] " + FeedEnd
 }
 
 // refusal is the body of a refused request in OpenAI's form. The agent's reason

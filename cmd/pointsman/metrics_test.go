@@ -77,7 +77,7 @@ func exposed(t *testing.T) map[string]bool {
 // report sends the feed's line of a request that a pool's replica has served.
 func report(t *testing.T, feed, pool string) {
 	t.Helper()
-	line := templates.FeedMarker + " ev=close rid=00000000000000000000000000000001 pool=" + pool + " srv=" + pool + " st=200 ts=-- t0=1 tf=2"
+	line := templates.FeedMarker + " ev=close rid=00000000000000000000000000000001 pool=" + pool + " srv=" + pool + " st=200 ts=-- t0=1 tf=2 " + templates.FeedEnd
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", feed)
 		if err == nil {

@@ -32,7 +32,7 @@ func TestReplicaTrouble(t *testing.T) {
 			t.Fatalf("before any trouble, served by %v", by)
 		}
 		x := &trouble{site: s, t: t, client: client, bad: engines[0]}
-		x.answers500()
+		x.isPoisoned()
 		x.breaksOff("a stream", small(true))
 		x.breaksOff("an answer", small(false))
 		x.diesBeforeAnswer()
@@ -115,12 +115,21 @@ func (x *trouble) isOver() {
 	x.returns(x.client, x.bad.name)
 }
 
-func (x *trouble) answers500() {
+// isPoisoned has requests that the replica answers with 500 or 501. That is not its
+// fault: it goes on.
+func (x *trouble) isPoisoned() {
 	x.t.Helper()
-	x.ejects("answered 500", "failed", func() {
-		fault(x.t, x.bad, `{"status":500,"count":1}`)
-		x.hit(x.client, small(false), x.bad, func(a answer) bool { return a.status == 500 && a.engine == x.bad.name })
-	})
+	x.begins()
+	for _, status := range []int{500, 501} {
+		fault(x.t, x.bad, fmt.Sprintf(`{"status":%d,"count":4}`, status))
+		for range 4 {
+			x.hit(x.client, small(false), x.bad, func(a answer) bool { return a.status == status && a.engine == x.bad.name })
+			if state := x.agent.pool(pool).replica(x.bad.name).State; state != "up" {
+				x.t.Errorf("after an answer of %d it is %s", status, state)
+			}
+		}
+	}
+	x.returns(x.client, x.bad.name)
 }
 
 // breaksOff has the replica die in the middle of the answer to c.
