@@ -144,6 +144,14 @@ func (m *members) worked(r *Replica, now time.Duration) {
 	m.readmit(r)
 }
 
+// answered notes that a request has reached r: a suspect that had refused
+// connections is none any more.
+func (m *members) answered(v *reservation) {
+	if r := v.replica; v.decided == r && r.probed > 0 && v.at >= r.hardUntil && r.hardUntil > r.softUntil {
+		m.readmit(r)
+	}
+}
+
 // readmit ends the ejection of r.
 func (m *members) readmit(r *Replica) {
 	if r.failures > 0 {

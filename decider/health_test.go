@@ -71,6 +71,27 @@ func TestSilenceOfAProbeIsGoodNews(t *testing.T) {
 	}
 }
 
+// A first byte, too, shows that a replica takes connections again.
+func TestFirstByteEndsProbing(t *testing.T) {
+	p, clock := newTestPool(&RoundRobin{}, 3)
+	_, early := decide(p) // r0
+	ends(p, "r0", Outcome{End: Refused})
+	p.FirstToken(early, []byte("r0"))
+	if ejectedNow(p) != 1 {
+		t.Error("an answer to an earlier request ended the ejection")
+	}
+	clock.now += time.Second
+	for {
+		if d, id := decide(p); d.Server == "r0" {
+			p.FirstToken(id, []byte("r0"))
+			break
+		}
+	}
+	if got := tally(p, 30, false)["r0"]; got != 10 {
+		t.Errorf("r0 was chosen %d times of 30", got)
+	}
+}
+
 // Two of eight are dead. Each costs one request now and then, and the fallbacks of
 // that request, as of all others, are replicas that work.
 func TestFallbacksWork(t *testing.T) {

@@ -62,6 +62,7 @@ func (p *Pool) Connected(id ID, server []byte) {
 	now := p.clock()
 	p.reportedAt = now
 	if v := p.settle(p.find(id), id, server, now); v != nil {
+		p.answered(v)
 		p.renew(v, now)
 	}
 	p.admission.dispatch(now)
@@ -81,6 +82,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 		}
 		return
 	}
+	p.answered(v)
 	v.replica.creditFirstToken(now)
 	p.load.firstToken(v, now)
 	p.start(v, now-v.at, now)
