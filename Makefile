@@ -61,7 +61,7 @@ compiler: # for the race detector
 	@command -v $$($(GO) env CC) >/dev/null || { echo "the race detector needs a C compiler: install gcc"; exit 1; }
 
 race: compiler ## the race detector: packages with goroutines, and one round on each proxy
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $(RACED)
+	CGO_ENABLED=1 $(GO) test -race -short -shuffle=on -timeout 15m $(RACED)
 	CGO_ENABLED=1 POINTSMAN_RACE=1 $(GO) test -count 1 -timeout 15m -run '$(RACE_ROUND)' ./test/e2e
 
 e2e: ## end-to-end tests on real proxies

@@ -29,6 +29,7 @@ func p99(times []time.Duration) float64 { return Quantile(times, 0.99).Seconds()
 // TestTraceLateBinding: late binding lowers the time to first token, also with
 // delayed reports.
 func TestTraceLateBinding(t *testing.T) {
+	skipIfShort(t)
 	tr := openTrace(t)
 	saturation, err := Saturation(tr, published)
 	if err != nil {
@@ -88,6 +89,7 @@ func groupOf(t *trace.Trace, n int) *trace.Trace {
 // TestBandsShieldChat: one request in ten is a batch prompt of 10,000 to 100,000
 // tokens. Bands protect the other requests, and the batch still completes.
 func TestBandsShieldChat(t *testing.T) {
+	skipIfShort(t)
 	tr := traceOf(6000, 7, func(i int, random *rand.Rand) trace.Request {
 		if i%10 == 0 {
 			return trace.Request{Input: 10_000 + random.IntN(90_000), Output: 50 + random.IntN(300), Group: 1, Band: 1}
@@ -130,6 +132,7 @@ func TestBandsShieldChat(t *testing.T) {
 // TestTenantsAreShielded: one tenant sends ten times as much as the other, in the
 // second run more than the setup can serve. The other tenant is protected.
 func TestTenantsAreShielded(t *testing.T) {
+	skipIfShort(t)
 	tr := traceOf(6000, 3, func(i int, random *rand.Rand) trace.Request {
 		c := trace.Request{Input: 200 + random.IntN(8000), Output: 50 + random.IntN(300), Tenant: 1}
 		if i%11 == 0 {

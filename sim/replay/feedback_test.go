@@ -88,10 +88,8 @@ type firstTokenReader struct {
 // second is as good as the proxy's reports, and KV-cache events are as good as
 // the cache model.
 func TestEngineSignalsSuffice(t *testing.T) {
+	skipIfShort(t)
 	tr := openTrace(t)
-	if testing.Short() {
-		t.Skip("seconds")
-	}
 	setup := Setup{Replicas: 8, Profile: sim.Profile70B, CacheTokens: 500_000}
 	most, err := Saturation(tr, setup)
 	if err != nil {

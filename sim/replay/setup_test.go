@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"testing"
 	"time"
 
 	"pointsman/decider"
@@ -36,3 +37,12 @@ func smallOptions() Options {
 
 // published is the setup of a published policy comparison.
 var published = Setup{Replicas: 8, Profile: sim.Profile70B, CacheTokens: 500_000}
+
+// skipIfShort leaves a long replay, which runs in one goroutine, out of -short:
+// the race detector has nothing to find in it and takes minutes.
+func skipIfShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a long replay")
+	}
+}

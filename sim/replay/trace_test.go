@@ -62,6 +62,7 @@ func TestTraceHitRate(t *testing.T) {
 // TestTraceAnchors reproduces the comparison's figures: the saturation of round
 // robin, its times, and those of one shared cache with one queue.
 func TestTraceAnchors(t *testing.T) {
+	skipIfShort(t)
 	tr := openTrace(t)
 	saturation, err := Saturation(tr, published)
 	if err != nil {

@@ -29,6 +29,7 @@ func TestMixed(t *testing.T) {
 		}
 		s, engines := replicas(t, r, 4, "least_work")
 		s.edit("policy: least_work, max_requests: 0, ", "") // as by default
+		s.patient()
 		s.start()
 		m := sendMixture(t, s, n)
 

@@ -106,6 +106,10 @@ func (s *site) edit(old, replacement string) {
 // processingTimeout is in the section of each proxy.
 const processingTimeout = ", processing_timeout: 1s"
 
+// patient lets the proxy wait for decisions as long as a starved machine may need,
+// for tests in which every request must have one.
+func (s *site) patient() { s.edit(processingTimeout, ", processing_timeout: 20s") }
+
 // unhurried leaves the time that a question may take to what admission needs.
 func (s *site) unhurried() { s.edit(processingTimeout, "") }
 
