@@ -5,11 +5,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"pointsman/config"
 	"pointsman/resolve"
+	"pointsman/sim/workload"
 )
 
 type cli struct {
@@ -30,6 +32,7 @@ var options = []kong.Option{
 	kong.Description("The route-decision agent for LLM serving behind HAProxy or nginx."),
 	kong.Vars{
 		"default_admin": config.DefaultAdmin, "default_config": defaultConfig, "default_policy": config.DefaultPolicy,
+		"workloads": strings.Join(workload.Names(), ", "),
 		"spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir,
 	},
 	kong.ConfigureHelp(kong.HelpOptions{Compact: true}),

@@ -13,10 +13,12 @@ import (
 	"pointsman/sim/plot"
 	"pointsman/sim/replay"
 	"pointsman/sim/trace"
+	"pointsman/sim/workload"
 )
 
 type simulateCmd struct {
-	Trace       string   `required:"" help:"Requests to replay: a file of JSON lines with Mooncake's lengths and block ids, or with recorded requests."`
+	Trace       string   `help:"Requests to replay: a file of JSON lines with Mooncake's lengths and block ids, or with recorded requests."`
+	Workload    string   `help:"Built-in traffic to replay instead of a trace: ${workloads}."`
 	Replicas    int      `default:"8" help:"Replicas (${default})."`
 	CacheTokens int      `default:"500000" help:"KV cache of a replica in tokens (${default})."`
 	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
@@ -53,7 +55,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 			return err
 		}
 	}
-	t, err := trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars})
+	t, err := c.requests()
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 		return err
 	}
 	if c.Plot != "" {
-		chart := plot.New(strings.TrimSuffix(filepath.Base(c.Trace), filepath.Ext(c.Trace)), results)
+		chart := plot.New(c.Workload+strings.TrimSuffix(filepath.Base(c.Trace), filepath.Ext(c.Trace)), results)
 		if err := chart.WriteFile(c.Plot); err != nil {
 			return err
 		}
@@ -71,6 +73,22 @@ func (c *simulateCmd) run(w io.Writer) error {
 		return results.WriteJSON(w)
 	}
 	return results.WriteTable(w)
+}
+
+// requests reads the trace or generates the workload.
+func (c *simulateCmd) requests() (*trace.Trace, error) {
+	if (c.Trace == "") == (c.Workload == "") {
+		return nil, errors.New("want one of --trace and --workload")
+	}
+	if c.Trace != "" {
+		return trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars})
+	}
+	t, err := workload.New(c.Workload, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	t.Truncate(c.VisibleChars)
+	return t, nil
 }
 
 // experiment converts the flags.

@@ -100,6 +100,8 @@ func TestSimulateTable(t *testing.T) {
 func TestSimulateRefuses(t *testing.T) {
 	trace := writeTrace(t)
 	for args, want := range map[string]string{
+		"--workload=chat":              "want one of --trace and --workload",
+		"--trace= --workload=mails":    `workload: unknown "mails"; want one of chat, agents, `,
 		"--policy=nonsense":            `unknown "nonsense"; want `,
 		"--policy=session:fallbacks=7": "want 0, 1 or 2",
 		"--policy=session:fallbacks":   `policy session: "fallbacks", want option=value`,

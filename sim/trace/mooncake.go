@@ -65,9 +65,9 @@ func (t *Trace) inferSessions() {
 	}
 }
 
-// truncate limits what an agent sees to the blocks within the first chars
-// characters; 0 means no limit.
-func (t *Trace) truncate(chars int) {
+// Truncate limits what an agent sees of a trace without text to the blocks within
+// the first chars characters; 0 means no limit.
+func (t *Trace) Truncate(chars int) {
 	if chars == 0 {
 		return
 	}

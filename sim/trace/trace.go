@@ -119,7 +119,7 @@ func (p *parser) trace() (*Trace, error) {
 		t.BlockTokens = mooncakeBlock
 		t.Tick = tick(t.Requests)
 		t.inferSessions()
-		t.truncate(p.options.VisibleChars)
+		t.Truncate(p.options.VisibleChars)
 	}
 	return t, nil
 }

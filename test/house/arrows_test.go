@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"sim":          {}, // the engine model alone
 	"sim/trace":    {"decider", "intake", "session"},
 	"sim/replay":   {"config", "decider", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
+	"sim/workload": {"sim/trace"},
 	"sim/plot":     {"sim/replay"},
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
@@ -53,7 +54,7 @@ var arrows = map[string][]string{
 	"admin/client":    {"admin", "decider", "engine"},
 	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":   {"admin/client", "agent", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "templates"},
+	"cmd/pointsman":   {"admin/client", "agent", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {"sim/trace"},
 	"packaging":       {},
