@@ -164,12 +164,12 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	root.walk(func(d *directive) { got = append(got, strings.Join(append([]string{d.name}, d.args...), "|")) })
+	root.Walk(func(d *Directive) { got = append(got, strings.Join(append([]string{d.Name}, d.Args...), "|")) })
 	if want := `a|b; c|d"e|f\;g h|${i} j k_by_lua_block l`; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", strings.Join(got, " "), want)
 	}
-	if last := root.block[len(root.block)-1]; last.line != 7 {
-		t.Errorf("the last one is said to be on line %d", last.line)
+	if last := root.Block[len(root.Block)-1]; last.Line != 7 {
+		t.Errorf("the last one is said to be on line %d", last.Line)
 	}
 }
 
@@ -180,20 +180,20 @@ func FuzzTokens(f *testing.F) {
 		if strings.Contains(text, "include") {
 			return // it would read whatever is there
 		}
-		root := &directive{}
+		root := &Directive{}
 		if err := (&loader{}).block(&tokens{text: text, line: 1}, "f", root, 0, 0); err != nil {
 			return
 		}
-		root.walk(func(d *directive) {
+		root.Walk(func(d *Directive) {
 			// The text of each directive, read by itself, is that directive.
-			again := &directive{}
-			part := text[d.from:d.to]
-			if err := (&loader{}).block(&tokens{text: part, line: d.line}, "f", again, 0, 0); err != nil || len(again.block) != 1 {
+			again := &Directive{}
+			part := text[d.From:d.To]
+			if err := (&loader{}).block(&tokens{text: part, line: d.Line}, "f", again, 0, 0); err != nil || len(again.Block) != 1 {
 				t.Fatalf("%q: %v", part, err)
 			}
-			e := again.block[0]
-			if e.name != d.name || !slices.Equal(e.args, d.args) || len(e.block) != len(d.block) {
-				t.Fatalf("%q is %q %q, was %q %q", part, e.name, e.args, d.name, d.args)
+			e := again.Block[0]
+			if e.Name != d.Name || !slices.Equal(e.Args, d.Args) || len(e.Block) != len(d.Block) {
+				t.Fatalf("%q is %q %q, was %q %q", part, e.Name, e.Args, d.Name, d.Args)
 			}
 		})
 	})

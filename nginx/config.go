@@ -8,48 +8,52 @@ import (
 	"strings"
 )
 
-// directive is one statement of an nginx configuration, with what is in its
+// Directive is one statement of an nginx configuration, with what is in its
 // block, if it has one.
-type directive struct {
-	name   string
-	args   []string
-	block  []*directive
-	parent *directive
-	file   string
-	line   int
-	// text[from:to] of the file is the directive, with its block or semicolon.
-	from, to int
+type Directive struct {
+	Name   string
+	Args   []string
+	Block  []*Directive
+	Parent *Directive
+	File   string
+	Line   int
+	// Text[From:To] of the file is the directive, with its block or semicolon.
+	From, To int
+	// Body is where its block begins, after the brace; 0 without a block.
+	Body int
+	// Included are the files that an include leads to.
+	Included []string
 }
 
-// at is the directive's place, for messages.
-func (d *directive) at() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
+// At is the directive's place, for messages.
+func (d *Directive) At() string { return fmt.Sprintf("%s:%d", d.File, d.Line) }
 
-// own returns the directives of that name in the block itself.
-func (d *directive) own(name string) (list []*directive) {
-	for _, e := range d.block {
-		if e.name == name {
+// Own returns the directives of that name in the block itself.
+func (d *Directive) Own(name string) (list []*Directive) {
+	for _, e := range d.Block {
+		if e.Name == name {
 			list = append(list, e)
 		}
 	}
 	return list
 }
 
-// effective returns the directives of that name that apply in the block: its
+// Effective returns the directives of that name that apply in the block: its
 // own, or those of the nearest enclosing block that has any.
-func (d *directive) effective(name string) []*directive {
-	for b := d; b != nil; b = b.parent {
-		if list := b.own(name); len(list) > 0 {
+func (d *Directive) Effective(name string) []*Directive {
+	for b := d; b != nil; b = b.Parent {
+		if list := b.Own(name); len(list) > 0 {
 			return list
 		}
 	}
 	return nil
 }
 
-// walk calls f for each directive in the block and below.
-func (d *directive) walk(f func(*directive)) {
-	for _, e := range d.block {
+// Walk calls f for each directive in the block and below.
+func (d *Directive) Walk(f func(*Directive)) {
+	for _, e := range d.Block {
 		f(e)
-		e.walk(f)
+		e.Walk(f)
 	}
 }
 
@@ -64,17 +68,22 @@ const (
 type loader struct {
 	folder string // that relative includes refer to
 	files  int
+	read   func(path string) ([]byte, error)
 }
 
 // load reads the configuration file.
-func load(file string) (*directive, error) {
-	l := &loader{folder: filepath.Dir(file)}
-	root := &directive{file: file}
+func load(file string) (*Directive, error) { return Load(file, os.ReadFile) }
+
+// Load reads the configuration file, and by read what it and its includes say.
+// What an include leads to stands before it in the same block.
+func Load(file string, read func(path string) ([]byte, error)) (*Directive, error) {
+	l := &loader{folder: filepath.Dir(file), read: read}
+	root := &Directive{File: file}
 	return root, l.file(file, root, 0)
 }
 
 // file reads one file into the block of parent.
-func (l *loader) file(path string, parent *directive, depth int) error {
+func (l *loader) file(path string, parent *Directive, depth int) error {
 	if l.files++; l.files > maxFiles || depth > maxDepth {
 		return errors.New("too many includes")
 	}
@@ -85,7 +94,7 @@ func (l *loader) file(path string, parent *directive, depth int) error {
 	if info.Size() > maxConfig {
 		return fmt.Errorf("%s: too large", path)
 	}
-	text, err := os.ReadFile(path)
+	text, err := l.read(path)
 	if err != nil {
 		return err
 	}
@@ -94,7 +103,7 @@ func (l *loader) file(path string, parent *directive, depth int) error {
 }
 
 // block reads statements up to the end of the block, or of the file.
-func (l *loader) block(t *tokens, path string, parent *directive, depth, nested int) error {
+func (l *loader) block(t *tokens, path string, parent *Directive, depth, nested int) error {
 	for {
 		var words []string
 		line, from := 0, 0
@@ -121,11 +130,14 @@ func (l *loader) block(t *tokens, path string, parent *directive, depth, nested 
 				if len(words) == 0 {
 					return fmt.Errorf("%s:%d: unexpected { or ;", path, t.line)
 				}
-				d := &directive{name: words[0], args: words[1:], parent: parent, file: path, line: line, from: from}
+				d := &Directive{Name: words[0], Args: words[1:], Parent: parent, File: path, Line: line, From: from}
+				if kind == opening {
+					d.Body = t.at
+				}
 				if err := l.statement(t, d, kind == opening, depth, nested); err != nil {
 					return err
 				}
-				d.to = t.at
+				d.To = t.at
 				break statement
 			}
 		}
@@ -133,35 +145,35 @@ func (l *loader) block(t *tokens, path string, parent *directive, depth, nested 
 }
 
 // statement reads d's block or what d includes, and adds d to its parent.
-func (l *loader) statement(t *tokens, d *directive, opens bool, depth, nested int) error {
+func (l *loader) statement(t *tokens, d *Directive, opens bool, depth, nested int) error {
 	switch {
 	case opens && nested >= maxDepth:
-		return fmt.Errorf("%s: blocks too deep", d.at())
-	case opens && strings.HasSuffix(d.name, "_by_lua_block"):
+		return fmt.Errorf("%s: blocks too deep", d.At())
+	case opens && strings.HasSuffix(d.Name, "_by_lua_block"):
 		t.skipBlock()
 	case opens:
-		if err := l.block(t, d.file, d, depth, nested+1); err != nil {
+		if err := l.block(t, d.File, d, depth, nested+1); err != nil {
 			return err
 		}
-	case d.name == "include" && len(d.args) == 1:
-		pattern := d.args[0]
+	case d.Name == "include" && len(d.Args) == 1:
+		pattern := d.Args[0]
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(l.folder, pattern)
 		}
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			return fmt.Errorf("%s: %w", d.at(), err)
+		var err error
+		if d.Included, err = filepath.Glob(pattern); err != nil {
+			return fmt.Errorf("%s: %w", d.At(), err)
 		}
-		if len(files) == 0 && !strings.ContainsAny(pattern, "*?[") {
-			return fmt.Errorf("%s: %s does not exist", d.at(), pattern)
+		if len(d.Included) == 0 && !strings.ContainsAny(pattern, "*?[") {
+			return fmt.Errorf("%s: %s does not exist", d.At(), pattern)
 		}
-		for _, f := range files {
-			if err := l.file(f, d.parent, depth+1); err != nil {
+		for _, f := range d.Included {
+			if err := l.file(f, d.Parent, depth+1); err != nil {
 				return err
 			}
 		}
 	}
-	d.parent.block = append(d.parent.block, d)
+	d.Parent.Block = append(d.Parent.Block, d)
 	return nil
 }
 
