@@ -28,7 +28,7 @@ func TestStripUndoesApply(t *testing.T) {
 		for at := 1; at <= lines+1; at++ {
 			if r.IntN(3) == 0 {
 				old := min(r.IntN(3), lines+1-at)
-				edits = append(edits, Edit{at, old, []Line{{"x", "why"}, {"y", ""}}})
+				edits = append(edits, Edit{at, old, []Line{{"x", "why"}, {"y", ""}, {"", "comment"}, {"\t", "comment"}}})
 				at += max(0, old-1)
 				if old > 0 {
 					at++

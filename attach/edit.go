@@ -2,6 +2,7 @@ package attach
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,8 +17,8 @@ const (
 
 // Line is a line to add.
 type Line struct {
-	Text string // with its indent, without a line end
-	Why  string // ends the line as a comment
+	Text string // with its indent, without a line end; only the indent for a comment line
+	Why  string // the comment at its end
 }
 
 // Edit adds lines to a file, in the place of others or before one.
@@ -28,12 +29,12 @@ type Edit struct {
 }
 
 // Apply makes the edits in a text without earlier edits (see Strip). Edits at
-// the same line take effect in the given order. Line ends are kept as they are:
+// the same line take effect in the given order, insertions first. Line ends are kept as they are:
 // CRLF, and a last line without any.
 func Apply(text []byte, edits []Edit) ([]byte, error) {
 	lines := splitLines(text)
 	edits = slices.Clone(edits)
-	slices.SortStableFunc(edits, func(a, b Edit) int { return a.At - b.At })
+	slices.SortStableFunc(edits, func(a, b Edit) int { return cmp.Or(a.At-b.At, min(a.Old, 1)-min(b.Old, 1)) })
 	var out []string
 	next, end := 0, "\n" // the first line not yet copied, and the line end in use
 	for _, l := range lines {
@@ -60,16 +61,24 @@ func Apply(text []byte, edits []Edit) ([]byte, error) {
 			if strings.ContainsAny(l.Text+l.Why, "\r\n") {
 				return nil, fmt.Errorf("edit at line %d: a line end within the line %q", e.At, l.Text)
 			}
-			added := l.Text + " " + mark
-			if l.Why != "" {
-				added += ": " + l.Why
-			}
-			out = append(out, added+end)
+			out = append(out, l.marked()+end)
 		}
 		next = from + e.Old
 	}
 	out = append(out, lines[next:]...)
 	return join(out, end, len(lines) > 0 && lineEnd(lines[len(lines)-1]) == ""), nil
+}
+
+// marked is the line with its mark.
+func (l Line) marked() string {
+	text := l.Text
+	if strings.TrimSpace(text) != "" {
+		text += " "
+	}
+	if l.Why == "" {
+		return text + mark
+	}
+	return text + mark + ": " + l.Why
 }
 
 // join puts lines together. Each has a line end, but for the last one if open is
@@ -113,8 +122,8 @@ func Attached(text []byte) bool {
 
 // added reports whether a line was added by Apply.
 func added(line string) bool {
-	line = line[:len(line)-len(lineEnd(line))]
-	return strings.HasSuffix(line, " "+mark) || strings.Contains(line, " "+mark+": ")
+	line = strings.TrimLeft(line[:len(line)-len(lineEnd(line))], " \t")
+	return line == mark || strings.HasSuffix(line, " "+mark) || strings.HasPrefix(line, mark+": ") || strings.Contains(line, " "+mark+": ")
 }
 
 // splitLines splits a text into lines with their ends.

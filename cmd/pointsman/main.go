@@ -18,6 +18,8 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the agent."`
 	Check    checkCmd    `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
 	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, nginx, systemd."`
+	Attach   attachCmd   `cmd:"" help:"Attach to a proxy that runs already: edits its configuration."`
+	Detach   detachCmd   `cmd:"" help:"Undo attach, to the byte."`
 	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`

@@ -1,0 +1,284 @@
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"pointsman/attach"
+	"pointsman/resolve"
+	"pointsman/templates"
+)
+
+// Options say what to attach to. The same options find it again to detach.
+type Options struct {
+	Paths    []string // as HAProxy's -f: files, and folders of .cfg files
+	Backends []string // empty = those that look like LLM engines
+	Config   string   // pointsman.yaml; made where there is none
+	Out      string   // folder of our own files
+	// OwnFile puts our sections into a file in Out, which HAProxy has to be told
+	// to load, instead of the end of the user's last file.
+	OwnFile bool
+	// Resolve reads a configuration of pointsman; the name is for its errors.
+	Resolve func(name string, text []byte) (*resolve.Config, error)
+}
+
+// Result is what attaching or detaching changes.
+type Result struct {
+	Changes []attach.Change // the user's files first, in their order, then ours
+	Theirs  int             // how many of these are the user's
+	Load    string          // file that HAProxy has to load by a further -f, empty for none
+	Pools   []string        // the backends that ask
+	Notes   []string        // what the user should know
+
+	spoe string // path of the SPOE file
+	own  int    // index of the file with our sections, -1 for none
+}
+
+// Attach works out the changes. It writes nothing.
+func Attach(o Options) (*Result, error) {
+	c, err := read(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	config, err := attach.Read(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	named := o.Backends
+	var r *resolve.Config
+	if config.Before != nil {
+		if r, err = o.Resolve(o.Config, config.Before); err != nil {
+			return nil, err
+		}
+		if len(named) == 0 {
+			for _, p := range r.Pools {
+				if c.backend(p.Name) != nil {
+					named = append(named, p.Name)
+				}
+			}
+		}
+	}
+	backends, skipped, err := c.choose(named)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{configuration: c, edits: map[int][]attach.Edit{}, done: map[*section]bool{}}
+	for _, s := range skipped {
+		p.note("left alone, since it may be no LLM: %s; --backend takes it in", s)
+	}
+	if r == nil {
+		text, notes, err := c.yaml(backends)
+		if err != nil {
+			return nil, err
+		}
+		p.notes = append(p.notes, notes...)
+		config.After = []byte(text)
+		if r, err = o.Resolve(o.Config, config.After); err != nil {
+			return nil, err
+		}
+	}
+	for _, b := range backends {
+		pool := r.Pool(b.name)
+		if pool == nil {
+			return nil, fmt.Errorf("%s has no pool %s: add one under pools", o.Config, b.name)
+		}
+		p.compare(b, pool, o.Config)
+	}
+	t, err := r.HAProxy()
+	if err != nil {
+		return nil, err
+	}
+	if t.SPOEConf, err = filepath.Abs(filepath.Join(o.Out, templates.SPOEFile)); err != nil {
+		return nil, err
+	}
+	p.version, p.bufsize = t.Version, t.Bufsize
+	if p.render, err = templates.AttachInPlace(t); err != nil {
+		return nil, err
+	}
+	return p.result(backends, o, config, t.SPOEConf)
+}
+
+// compare notes servers that only one side has.
+func (p *plan) compare(b *section, pool *resolve.Pool, config string) {
+	list, odd := b.servers()
+	if odd != "" || len(pool.Replicas) == 0 {
+		return
+	}
+	for _, s := range list {
+		if r := pool.Replicas[s.name]; r == nil && !s.backup {
+			p.note("%s: server %s is no replica of pool %s in %s: add it there", p.where(b, s.line), s.name, b.name, config)
+		} else if r != nil && r.Address != s.address {
+			p.note("%s: server %s is at %s, and in %s at %s", p.where(b, s.line), s.name, s.address, config, r.Address)
+		}
+	}
+}
+
+// result makes the edits.
+func (p *plan) result(backends []*section, o Options, config attach.Change, spoe string) (*Result, error) {
+	res := &Result{own: -1, spoe: spoe, Theirs: len(p.sources)}
+	for _, b := range backends {
+		res.Pools = append(res.Pools, b.name)
+		if err := p.backend(b); err != nil {
+			return nil, err
+		}
+	}
+	p.global()
+	ownPath := ""
+	switch {
+	case o.OwnFile:
+		ownPath = filepath.Join(o.Out, templates.AttachedFile)
+		res.Load = ownPath
+	case p.folder != "":
+		ownPath = p.ownFile()
+	default:
+		p.ownSections()
+	}
+	for i, s := range p.sources {
+		after, err := attach.Apply(s.plain, p.edits[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Path, err)
+		}
+		s.After = after
+		res.Changes = append(res.Changes, s.Change)
+	}
+	if p.own != "" && p.own != ownPath {
+		old, err := attach.Read(p.own)
+		if err != nil {
+			return nil, err
+		}
+		old.After = nil
+		res.Changes = append(res.Changes, old)
+	}
+	if ownPath != "" {
+		res.own = len(res.Changes)
+		if err := res.write(ownPath, p.render.Sections); err != nil {
+			return nil, err
+		}
+	}
+	if err := res.write(spoe, p.render.SPOE.Text); err != nil {
+		return nil, err
+	}
+	res.Changes = append(res.Changes, config)
+	res.Notes = p.notes
+	return res, nil
+}
+
+// write has a file of ours hold a text.
+func (r *Result) write(path, text string) error {
+	c, err := attach.Read(path)
+	if err != nil {
+		return err
+	}
+	c.After = []byte(text)
+	r.Changes = append(r.Changes, c)
+	return nil
+}
+
+// Detach works out what takes all of it out again. pointsman.yaml stays: its
+// owner may have edited it.
+func Detach(o Options) (*Result, error) {
+	c, err := read(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{own: -1, Theirs: len(c.sources)}
+	for _, s := range c.sources {
+		s.After = s.plain
+		res.Changes = append(res.Changes, s.Change)
+	}
+	for _, path := range []string{c.own, filepath.Join(o.Out, templates.AttachedFile), filepath.Join(o.Out, templates.SPOEFile)} {
+		if path == "" {
+			continue
+		}
+		f, err := attach.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		if f.After = nil; f.Before != nil {
+			res.Changes = append(res.Changes, f)
+			if filepath.Base(path) == templates.AttachedFile {
+				res.Notes = append(res.Notes, "HAProxy must no longer load "+path+": take that -f from its command line (EXTRAOPTS in /etc/default/haproxy on Debian)")
+			}
+		}
+	}
+	return res, nil
+}
+
+// Changed reports whether anything changes.
+func (r *Result) Changed() bool {
+	for i := range r.Changes {
+		if r.Changes[i].Changes() {
+			return true
+		}
+	}
+	return false
+}
+
+// Patch is the change of the user's files as a unified diff.
+func (r *Result) Patch() string {
+	var b strings.Builder
+	for _, c := range r.Changes[:r.Theirs] {
+		b.WriteString(attach.Diff(absolute(c.Path), c.Before, c.After))
+	}
+	return b.String()
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// CommandLine says how to have HAProxy load a further file on Debian, by the
+// EXTRAOPTS that are set already, or else those of its unit, which name the
+// master's socket.
+func CommandLine(file string, defaults []byte) string {
+	options := "-S /run/haproxy-master.sock"
+	for line := range strings.Lines(string(defaults)) {
+		if set, ok := strings.CutPrefix(strings.TrimSpace(line), "EXTRAOPTS="); ok {
+			options = strings.Trim(set, `"'`)
+		}
+	}
+	if !strings.Contains(options, "-f "+file) {
+		options = strings.TrimSpace(options + " -f " + file)
+	}
+	return fmt.Sprintf("EXTRAOPTS=%q", options)
+}
+
+// errAlready marks a configuration that HAProxy refuses as it is.
+var errAlready = errors.New("haproxy refuses this configuration as it is, without pointsman's lines")
+
+// Verify has HAProxy check the result, in copies. run runs haproxy with
+// arguments and returns its output. The answer is what HAProxy warns of that it
+// did not warn of before.
+func (r *Result) Verify(run func(args ...string) (string, error)) (warnings []string, err error) {
+	folder, err := os.MkdirTemp("", "pointsman-attach-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	t := trial{Result: r, folder: folder, names: map[string]string{}}
+	defer t.clean()
+	after, err := t.run(run, true)
+	before, already := t.run(run, false)
+	switch {
+	case err != nil && already != nil:
+		return nil, fmt.Errorf("%w:\n%s", errAlready, strings.Join(before, "\n"))
+	case err != nil:
+		return nil, fmt.Errorf("haproxy refuses the result, so nothing is written: %w\n%s", err, strings.Join(after, "\n"))
+	}
+	known := map[string]bool{}
+	for _, line := range before {
+		known[numbers.ReplaceAllString(line, "")] = true
+	}
+	for _, line := range after {
+		if strings.Contains(line, "WARNING") && !known[numbers.ReplaceAllString(line, "")] {
+			warnings = append(warnings, line)
+		}
+	}
+	return warnings, nil
+}

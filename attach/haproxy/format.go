@@ -1,0 +1,81 @@
+package haproxy
+
+import (
+	"strings"
+
+	"pointsman/attach"
+)
+
+// clfLog is what "option httplog clf" stands for.
+const clfLog = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl"
+
+// format gives a frontend a log format with the feed's fields at its end, for
+// HAProxy before 3.2, where all logs of a frontend share one. It replaces a
+// log-format of the frontend's own and returns a line to add otherwise.
+func (p *plan) format(f *section) attach.Line {
+	const why = "your format, with pointsman's fields at its end"
+	// The flags of %o hold for all that follows.
+	const plain = `" %{-Q,-X,-E}o"`
+	fields := `" ` + p.render.Fields + `"`
+	format, at := f.find(begins("log-format"))
+	httplog, by := f.find(begins("option", "httplog"))
+	// What is set in the frontend overrides what its defaults set, and within
+	// one section the later line wins.
+	if format != nil && httplog != nil {
+		if at == by && httplog.Line > format.Line || at != by && closer(f, by, at) {
+			format = nil
+		}
+	}
+	switch {
+	case format != nil:
+		line := p.sources[at.file].lines[format.Line-1]
+		if strings.Contains(line, "}o") {
+			fields = plain + fields
+		}
+		text := "log-format " + argument(line) + fields
+		if strings.Contains(line, `{"`) || strings.Contains(line, "+json") || strings.Contains(line, "+cbor") {
+			p.note("%s: before HAProxy 3.2 all logs of a frontend share one format, so your own lines, which look like JSON, get pointsman's fields after them", p.where(at, format.Line))
+		}
+		if at != f {
+			return attach.Line{Text: text, Why: why}
+		}
+		p.replace(f, format.Line, attach.Line{Text: text, Why: why})
+		return attach.Line{}
+	case httplog != nil && httplog.Arg(2) == "clf":
+		return attach.Line{Text: "log-format '" + clfLog + "'" + plain + fields, Why: why}
+	}
+	return attach.Line{Text: `log-format "` + p.render.HTTPLog + `"` + fields, Why: why}
+}
+
+// closer reports whether section a comes before b in the chain of f's defaults.
+func closer(f, a, b *section) bool {
+	for s := f; s != nil; s = s.parent {
+		if s == a || s == b {
+			return s == a
+		}
+	}
+	return false
+}
+
+// argument is the second word of a line as it is written, with its quotes.
+func argument(line string) string {
+	rest := strings.TrimLeft(line, " \t")
+	_, rest, _ = strings.Cut(strings.ReplaceAll(rest, "\t", " "), " ")
+	rest = strings.TrimLeft(rest, " ")
+	var quote byte
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == ' ' || c == '#':
+			return rest[:i]
+		}
+	}
+	return rest
+}

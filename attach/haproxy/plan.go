@@ -1,0 +1,217 @@
+package haproxy
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pointsman/attach"
+	hap "pointsman/haproxy"
+	"pointsman/templates"
+)
+
+// ownHead begins a file that holds sections of ours only.
+const ownHead = "# What pointsman needs in an HAProxy "
+
+// plan gathers the edits of the user's files.
+type plan struct {
+	*configuration
+	render  *templates.InPlace
+	version templates.Version
+	bufsize int // tune.bufsize that is needed, bytes
+
+	edits map[int][]attach.Edit // by source
+	notes []string
+	done  map[*section]bool // frontends and defaults that have their lines
+}
+
+// add adds lines to a section before a line of its file.
+func (p *plan) add(s *section, at int, lines ...attach.Line) {
+	indent := p.indent(s)
+	for i := range lines {
+		lines[i].Text = indent + lines[i].Text
+	}
+	p.edits[s.file] = append(p.edits[s.file], attach.Edit{At: at, New: lines})
+}
+
+// replace replaces a line.
+func (p *plan) replace(s *section, line int, by attach.Line) {
+	by.Text = p.indent(s) + by.Text
+	p.edits[s.file] = append(p.edits[s.file], attach.Edit{At: line, Old: 1, New: []attach.Line{by}})
+}
+
+func (p *plan) note(format string, args ...any) {
+	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+// backend adds what a backend needs, and what its frontends and their defaults
+// need.
+func (p *plan) backend(b *section) error {
+	ask, err := p.render.Ask(b.name)
+	if err != nil {
+		return err
+	}
+	follow, err := p.render.Follow(b.name)
+	if err != nil {
+		return err
+	}
+	// HAProxy warns of an http-request that comes after one of these.
+	at := b.end()
+	for i := range b.statements {
+		s := &b.statements[i]
+		if s.Is("use_backend") || s.Is("use-server") || s.Is("redirect") {
+			at = min(at, s.Line)
+		}
+	}
+	p.add(b, at, append(textLines(ask), p.filters(b)...)...)
+	p.add(b, b.end(), p.followed(b, textLines(follow))...)
+	for _, f := range p.frontends(b) {
+		if err := p.frontend(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followed leaves out of the lines what the backend's owner has set otherwise.
+func (p *plan) followed(b *section, lines []attach.Line) []attach.Line {
+	return slices.DeleteFunc(lines, func(l attach.Line) bool {
+		keyword, _, _ := strings.Cut(l.Text, " ")
+		return (keyword == "retries" || keyword == "retry-on") && b.own(begins(keyword)) != nil
+	})
+}
+
+// filters declares the filters that HAProxy otherwise adds by itself, and
+// refuses to beside one that is declared.
+func (p *plan) filters(b *section) (lines []attach.Line) {
+	// HAProxy wants caches before compression.
+	for i := range b.statements {
+		s := &b.statements[i]
+		name := ""
+		if s.Is("http-response", "cache-store") || s.Is("http-request", "cache-use") {
+			name = s.Arg(2)
+		}
+		line := attach.Line{Text: "filter cache " + name, Why: "beside another filter HAProxy wants it declared"}
+		if name != "" && b.own(begins("filter", "cache", name)) == nil && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if uses, _ := b.find(begins("compression")); uses != nil && b.own(begins("filter", "compression")) == nil {
+		lines = append(lines, attach.Line{Text: "filter compression", Why: "beside another filter HAProxy wants it declared"})
+	}
+	return lines
+}
+
+// frontend has a frontend report how requests end.
+func (p *plan) frontend(f *section) error {
+	if p.done[f] {
+		return nil
+	}
+	p.done[f] = true
+	at := f.statements[0].Line + 1
+	for i := range f.statements {
+		s := &f.statements[i]
+		if s.Is("bind") || s.Is("mode") || s.Is("log") || s.Is("no", "log") || s.Is("log-format") || s.Is("option", "httplog") || s.Is("option", "tcplog") {
+			at = s.Line + 1
+		}
+	}
+	var lines []attach.Line
+	for i, text := range p.render.Logs {
+		why := "reports to pointsman how requests end"
+		if i > 0 {
+			why = "once more, in case the ring's process is reloaded"
+		}
+		lines = append(lines, attach.Line{Text: text, Why: why})
+	}
+	if p.render.Fields != "" {
+		if format := p.format(f); format.Text != "" {
+			lines = append(lines, format)
+		}
+	}
+	p.add(f, at, lines...)
+	for _, silent := range []string{"dontlog-normal", "logasap"} {
+		if f.option(silent) {
+			p.note("%s: option %s: pointsman does not learn how requests end; remove it from this frontend and its defaults", p.where(f, f.statements[0].Line), silent)
+		}
+	}
+	if d := f.parent; d != nil && !p.done[d] && !p.version.AtLeast(3, 4) && !f.option("abortonclose") {
+		p.done[d] = true
+		p.add(d, d.end(), attach.Line{Text: "option abortonclose", Why: "a client that leaves takes its request with it"})
+	}
+	return nil
+}
+
+// global raises the size of buffers where it is too small, since what fits into
+// one is what the agent sees of a request.
+func (p *plan) global() {
+	const why = "what fits into a buffer is what pointsman sees of a request"
+	line := attach.Line{Text: "tune.bufsize " + strconv.Itoa(p.bufsize), Why: why}
+	var first, set *section
+	var size *hap.Statement
+	for _, s := range p.sections {
+		if s.kind != "global" {
+			continue
+		}
+		if first == nil {
+			first = s
+		}
+		if own := s.own(begins("tune.bufsize")); own != nil {
+			size, set = own, s
+		}
+	}
+	switch {
+	case size != nil:
+		if n, err := strconv.Atoi(size.Arg(1)); err != nil || n < p.bufsize {
+			p.replace(set, size.Line, line)
+		}
+	case first != nil:
+		p.add(first, first.end(), line)
+	default:
+		line.Text = "    " + line.Text
+		p.edits[0] = append(p.edits[0], attach.Edit{At: 1, New: []attach.Line{{Text: "global"}, line}})
+	}
+}
+
+// ownSections puts the agent's own sections at the end of the last file.
+func (p *plan) ownSections() {
+	last := len(p.sources) - 1
+	var lines []attach.Line
+	for text := range strings.Lines(p.render.Sections) {
+		text = strings.TrimRight(text, "\n")
+		indented := strings.HasPrefix(text, " ")
+		for _, l := range textLines(text) {
+			if indented {
+				l.Text = "    " + l.Text
+			}
+			lines = append(lines, l)
+		}
+	}
+	p.edits[last] = append(p.edits[last], attach.Edit{At: len(p.sources[last].lines) + 1, New: lines})
+}
+
+// ownFile is the path of the file with our sections in a folder that HAProxy
+// reads: the last one, so that its defaults hold for nothing else.
+func (c *configuration) ownFile() string {
+	name := "zz-" + templates.AttachedFile
+	for _, s := range c.sources {
+		for filepath.Dir(s.Path) == filepath.Clean(c.folder) && filepath.Base(s.Path) >= name {
+			name = "z" + name
+		}
+	}
+	return filepath.Join(c.folder, name)
+}
+
+// textLines turns rendered text into lines to add.
+func textLines(text string) (lines []attach.Line) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if comment, ok := strings.CutPrefix(line, "# "); ok {
+			lines = append(lines, attach.Line{Why: comment})
+		} else if line != "" {
+			lines = append(lines, attach.Line{Text: line})
+		}
+	}
+	return lines
+}

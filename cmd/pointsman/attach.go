@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"pointsman/attach"
+	attachhaproxy "pointsman/attach/haproxy"
+	"pointsman/config"
+	"pointsman/resolve"
+)
+
+type attachCmd struct {
+	HAProxy attachHAProxyCmd `cmd:"" name:"haproxy" help:"Attach to an HAProxy: prints the patch of its configuration, or writes it."`
+}
+
+type detachCmd struct {
+	HAProxy detachHAProxyCmd `cmd:"" name:"haproxy" help:"Take out of HAProxy's configuration what attach put in."`
+}
+
+// attachFlags are what attaching and detaching have in common.
+type attachFlags struct {
+	HAProxyConfig []string `name:"haproxy-config" default:"/etc/haproxy/haproxy.cfg" type:"path" help:"Your configuration, once for each -f of your HAProxy: a file, or a folder of .cfg files (${default})."`
+	Backend       []string `help:"Backend that leads to LLM engines; by default those that look like it."`
+	Config        string   `default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	Out           string   `default:"/etc/pointsman" type:"path" help:"Folder of our own files (${default})."`
+	OwnFile       bool     `help:"Put our sections into OUT/pointsman.cfg instead of the end of your file; HAProxy needs another -f then."`
+	Version       string   `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
+	Write         bool     `help:"Change the files, after haproxy -c of the result, with a backup in OUT/backup. Otherwise only print what would change."`
+}
+
+type (
+	attachHAProxyCmd struct{ attachFlags }
+	detachHAProxyCmd struct{ attachFlags }
+)
+
+func (f *attachFlags) options() attachhaproxy.Options {
+	return attachhaproxy.Options{
+		Paths: f.HAProxyConfig, Backends: f.Backend, Config: f.Config, Out: f.Out, OwnFile: f.OwnFile,
+		Resolve: func(name string, text []byte) (*resolve.Config, error) {
+			o := resolve.Options{Policies: policies, HAProxyVersion: f.Version, Installed: installedHAProxy}
+			c, err := config.Parse(name, text, os.Getenv, o.Checks())
+			if err != nil {
+				return nil, err
+			}
+			return resolve.Resolve(c, o)
+		},
+	}
+}
+
+func (c *attachHAProxyCmd) Run() error {
+	r, err := attachhaproxy.Attach(c.options())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "asks for: %s\n", strings.Join(r.Pools, ", "))
+	if err := c.apply(os.Stdout, r); err != nil {
+		return err
+	}
+	if r.Load != "" {
+		defaults, _ := os.ReadFile("/etc/default/haproxy")
+		fmt.Fprintf(os.Stderr, "HAProxy has to load %s after your own files, by -f. On Debian put into /etc/default/haproxy\n    %s\nwhich keeps the master's socket, and restart HAProxy: a reload keeps the old command line.\n",
+			r.Load, attachhaproxy.CommandLine(r.Load, defaults))
+	}
+	return nil
+}
+
+func (c *detachHAProxyCmd) Run() error {
+	r, err := attachhaproxy.Detach(c.options())
+	if err != nil {
+		return err
+	}
+	return c.apply(os.Stdout, r)
+}
+
+// apply has HAProxy check the result, and prints or writes it.
+func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
+	for _, n := range r.Notes {
+		fmt.Fprintln(os.Stderr, "note:", n)
+	}
+	if !r.Changed() {
+		fmt.Fprintln(os.Stderr, "nothing to change")
+		return nil
+	}
+	binary, err := haproxyBinary()
+	switch {
+	case err == nil:
+		warnings, err := r.Verify(func(args ...string) (string, error) {
+			out, err := exec.Command(binary, args...).CombinedOutput()
+			return string(out), err
+		})
+		if err != nil {
+			return err
+		}
+		for _, line := range warnings {
+			fmt.Fprintln(os.Stderr, "haproxy warns of the result:", line)
+		}
+		fmt.Fprintln(os.Stderr, "haproxy -c accepts the result")
+	case f.Write:
+		return errors.New("no haproxy here to check the result: run this where HAProxy is, or apply the patch that is printed without --write")
+	default:
+		fmt.Fprintln(os.Stderr, "no haproxy here: the result was not checked")
+	}
+	if !f.Write {
+		return preview(w, r)
+	}
+	copies, err := attach.Write(r.Changes, filepath.Join(f.Out, "backup"), time.Now().Format("20060102-150405"), nil)
+	if err != nil {
+		return err
+	}
+	for _, c := range r.Changes {
+		switch {
+		case !c.Changes():
+		case c.After == nil:
+			fmt.Fprintln(w, "removed", c.Path)
+		default:
+			fmt.Fprintln(w, "wrote", c.Path)
+		}
+	}
+	for _, name := range copies {
+		fmt.Fprintln(w, "backup", name)
+	}
+	return nil
+}
+
+// preview prints the change of each file as a diff.
+func preview(w io.Writer, r *attachhaproxy.Result) error {
+	for _, c := range r.Changes {
+		if _, err := io.WriteString(w, attach.Diff(c.Path, c.Before, c.After)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(os.Stderr, "nothing is written yet: add --write, or apply this with patch -d / -p1")
+	return nil
+}
+
+// haproxyBinary finds HAProxy in the path, or where a plain user's path does
+// not lead.
+func haproxyBinary() (string, error) {
+	if path, err := exec.LookPath("haproxy"); err == nil {
+		return path, nil
+	}
+	return exec.LookPath("/usr/sbin/haproxy")
+}
+
+func installedHAProxy() (string, error) {
+	binary, err := haproxyBinary()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(binary, "-v").Output()
+	return string(out), err
+}
