@@ -11,7 +11,13 @@ type Bounds struct {
 	Context int
 	Known   bool // Context is that of the model
 	Cache   int  // tokens in the KV cache of the largest replica
+	// Blocks is how many blocks of a prompt are worth their memory, 0 = all.
+	Blocks int
 }
+
+// heldBlocks is the Blocks of pools that hold requests: the keys of the blocks are
+// what a held request keeps of its body. These are the first 80 KiB of a prompt.
+const heldBlocks = 80
 
 // mostContext bounds a context length that an engine reports.
 const mostContext = 100_000_000
@@ -56,6 +62,9 @@ func (l *bounds) updateBounds(c *PoolConfig, replicas []*Replica) {
 	}
 	if b.Cache == 0 {
 		b.Cache = max(c.CacheTokens, 1)
+	}
+	if c.Admission != nil && c.Admission.Hold {
+		b.Blocks = heldBlocks
 	}
 	if b.Known = b.Context > 0; !b.Known {
 		b.Context = b.Cache

@@ -27,9 +27,6 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	defer p.mu.Unlock() // also when a policy panics
 	now := p.clock()
 	*d = Decision{Pool: p.name}
-	seen := r.Blocks
-	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
-	defer func() { r.Blocks = seen }()
 	p.stats.Decisions++
 	if p.gone.pop(r.ID) {
 		d.Why = "client_gone"
@@ -41,7 +38,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 
 // decide chooses a replica for r as it comes. The caller holds the lock.
 func (p *Pool) decide(r *Request, d *Decision, now time.Duration) {
-	p.rank(r, &p.admission.mask, now)
+	rankWhole(p, r, now)
 	p.grant(r, d, now)
 }
 
@@ -68,6 +65,9 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	chosen.chosen++
 	p.stats.InputTokens += uint64(max(r.Input, 0))
 	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
+	seen := r.Blocks
+	defer func() { r.Blocks = seen }()
+	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
 	p.reserve(r, chosen, now)
 	if chosen.suspect() {
 		chosen.probed = max(now, 1)

@@ -103,7 +103,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		// what it can. One request at a time is enough to learn more.
 		it := a.queue.Head()
 		p.reportedAt = now - blindAfter + time.Second
-		p.rank(it.Value.request, &p.admission.mask, now)
+		rankWhole(p, it.Value.request, now)
 		return it
 	}
 	left := maxConsidered
@@ -145,7 +145,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 		}
 	}
 	if best != nil {
-		p.rank(best.Value.request, &p.admission.mask, now)
+		rankWhole(p, best.Value.request, now)
 		p.prefer(bestReplica)
 	}
 	return best
@@ -155,7 +155,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 // pool's order and returns it; -1 = none.
 func (a *admission) place(r *Request, now time.Duration) int {
 	p := a.pool
-	p.rank(r, &p.admission.mask, now)
+	rankWhole(p, r, now)
 	if len(p.order) == 0 {
 		return -1
 	}

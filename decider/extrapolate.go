@@ -6,8 +6,8 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// extrapolate returns the request's blocks and, where its body was truncated,
-// made-up keys for the blocks that were not seen: one for each block that the
+// extrapolate returns the request's blocks and, where its body was truncated or
+// its first blocks alone are kept, made-up keys for the other blocks: one for each block that the
 // prompt is long, chained to the last one seen. So two prompts that are equal as
 // far as they were seen count as equal to the end of the shorter one. That holds
 // for the turns of a conversation. It does not hold where no more was seen than
@@ -16,7 +16,7 @@ import (
 // the length of a block as configured. The result is valid until the next call.
 func (m *cacheModel) extrapolate(r *Request, blockTokens int, now time.Duration) []uint64 {
 	n := r.Input / blockTokens
-	if m.model == nil || !r.Cut || len(r.Blocks) == 0 || len(r.Blocks) >= n {
+	if m.model == nil || !r.Cut && !r.Short || len(r.Blocks) == 0 || len(r.Blocks) >= n {
 		return r.Blocks
 	}
 	if m.model.RequestRate(r.Blocks[len(r.Blocks)-1], kvcache.Milliseconds(now)) > turnsRate {
@@ -30,6 +30,24 @@ func (m *cacheModel) extrapolate(r *Request, blockTokens int, now time.Duration)
 	}
 	m.extrapolated = b
 	return b
+}
+
+// rankWhole is rank with the blocks of the whole prompt, as far as they can be
+// guessed.
+func rankWhole(p *Pool, r *Request, now time.Duration) {
+	seen := r.Blocks
+	defer func() { r.Blocks = seen }() // also when a policy panics
+	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
+	p.rank(r, &p.admission.mask, now)
+}
+
+// prospectsWhole is prospects, likewise.
+func prospectsWhole(p *Pool, r *Request, now time.Duration) (prefill float64, soonest time.Duration) {
+	seen := r.Blocks
+	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
+	prefill, soonest = p.prospects(r, now)
+	r.Blocks = seen
+	return prefill, soonest
 }
 
 // golden is 2^64 over the golden ratio: it takes equal keys apart.

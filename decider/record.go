@@ -154,13 +154,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	seen := r.Blocks
-	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
-	defer func() { r.Blocks = seen }()
-	p.rank(r, &p.admission.mask, now)
+	rankWhole(p, r, now)
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
-		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(seen),
+		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(r.Blocks),
 		Fallbacks: []string{}, Queue: p.admission.placeOf(r, now),
 	}
 	rank := map[string]int{}

@@ -16,6 +16,7 @@ type Request struct {
 	Blocks     []uint64 // chained hashes of the prompt's blocks; only for pools whose policy asks
 	Stream     bool
 	Cut        bool   // part of the body is unknown
+	Short      bool   // Blocks are the first of more that are known: see Bounds.Blocks
 	Exclude    string // a replica already tried
 	Fixed      bool   // the proxy has chosen the pool: the request does not spill
 

@@ -78,7 +78,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	r.Band = a.Clamp(r.Band)
 	band := a.Band(r.Band)
 	d.Band = band.Name
-	prefill, soonest := p.prospects(r, now)
+	prefill, soonest := prospectsWhole(p, r, now)
 	a.counts.Arrived(r.Band, prefill, now)
 	if !a.Hold {
 		soonest += a.proxyWait(r.Band)

@@ -27,6 +27,8 @@ type Intake struct {
 	listing  sync.Mutex // one list at a time
 	adapters atomic.Pointer[adapters]
 
+	bodies sync.Pool // scans without a request
+
 	modelUnknown atomic.Uint64
 	modelUnseen  atomic.Uint64
 }
@@ -58,6 +60,7 @@ type Stats struct {
 // another one.
 func New(d *decider.Decider) *Intake {
 	i := &Intake{decider: d}
+	i.bodies.New = func() any { return new(prompt.Body) }
 	i.table.Store(&table{})
 	i.adapters.Store(&adapters{})
 	d.AdaptersChanged = i.listAdapters
@@ -82,9 +85,14 @@ func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnse
 
 // Handle reads a request, prepares it and submits it to its pool. When it
 // reports true, the request is held: r belongs to the pool until w.Decided is
-// called. Otherwise r.Decision is the answer. Nothing of in is kept.
+// called. Otherwise r.Decision is the answer. Nothing of in is kept. w.Decided
+// may be called before Handle returns; r must not be reused before it has.
 func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
-	return i.Read(r, in) && i.Prepare(r) && r.Submit(w)
+	if !i.Read(r, in) || !i.Prepare(r) || !r.Submit(w) {
+		return false
+	}
+	r.release(i)
+	return true
 }
 
 // Prepare completes a request that was read: it gives it the tokens of its

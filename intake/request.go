@@ -26,15 +26,18 @@ type Request struct {
 	Decision decider.Decision
 
 	endpoint prompt.Endpoint
-	body     prompt.Body
-	raw      []byte   // the body that was scanned, until Prepare
-	turns    []uint64 // scratch of Prepare
+	body     *prompt.Body // nil while the request is held
+	raw      []byte       // the body that was scanned, until Prepare
+	turns    []uint64     // scratch of Prepare
 }
 
 // Read fills r from what a proxy sent and finds its pool. When no pool serves
 // the model, it reports false, and r.Decision refuses the request.
 func (i *Intake) Read(r *Request, in Input) bool {
 	t := i.table.Load()
+	if r.body == nil {
+		r.body = i.bodies.Get().(*prompt.Body)
+	}
 	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], Prompt: r, Exclude: in.Exclude}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
@@ -52,6 +55,9 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		to.classes.classify(r, &in, i.decider.Now())
 	}
 	if r.Pool.ComparesText() {
+		if most := r.Pool.Bounds().Blocks; most > 0 && cap(r.Blocks) != most {
+			r.Blocks = make([]uint64, 0, most) // what is held must be small
+		}
 		r.Blocks = r.AppendBlocks(r.Blocks, r.Pool)
 	}
 	return true
@@ -59,7 +65,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 
 // scan reads the body, as far as the proxy sent it.
 func (r *Request) scan(in *Input, limit int) {
-	b := &r.body
+	b := r.body
 	b.Scan(in.Body, r.endpoint, limit)
 	if len(in.Tail) > 0 {
 		b.ScanTail(in.Tail)
@@ -97,12 +103,28 @@ const maxBody = 1 << 40
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
-	return r.body.Blocks(dst, prompt.Seed(p.NameBytes(), []byte(r.LoRA), r.body.CacheSalt), decider.BlockBytes)
+	seed := prompt.Seed(p.NameBytes(), []byte(r.LoRA), r.body.CacheSalt)
+	most := p.Bounds().Blocks
+	if most == 0 {
+		r.Short = false
+		return r.body.Blocks(dst, seed, decider.BlockBytes)
+	}
+	before := len(dst)
+	dst = r.body.FirstBlocks(dst, seed, decider.BlockBytes, most)
+	r.Short = len(dst)-before == most
+	return dst
 }
 
 // seed is what the keys of the prompt's blocks begin with.
 func (r *Request) seed() uint64 {
 	return prompt.Seed(r.Pool.NameBytes(), []byte(r.LoRA), r.body.CacheSalt)
+}
+
+// release returns what only reading a request needs. The pool may hold the request
+// already: it does not know these fields.
+func (r *Request) release(i *Intake) {
+	i.bodies.Put(r.body)
+	r.body, r.raw, r.turns = nil, nil, nil
 }
 
 // Submit submits a request that was prepared to its pool, as Handle does. w is

@@ -40,7 +40,7 @@ type Agent struct {
 	clipped   *metrics.Counter // bodies kept in part for lack of memory
 
 	conns   *listen.Group
-	memory  atomic.Int64 // bytes of bodies beyond the first smallHead of each
+	memory  atomic.Int64 // bytes of bodies
 	held    sync.WaitGroup
 	scratch sync.Pool
 	spare   sync.Pool // body buffers of held requests
@@ -67,7 +67,8 @@ const (
 	maxConns   = 4096
 	readBuffer = 40 << 10 // a request's headers; nginx takes 32 KiB of a client's
 	maxMemory  = 256 << 20
-	smallHead  = 64 << 10
+	smallHead  = 64 << 10  // of a body, when there is little memory
+	leastHead  = 4 << 10   // when there is none
 	keptHead   = 256 << 10 // the largest buffer that is kept between requests
 	tailSize   = 32 << 10
 )

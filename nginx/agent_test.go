@@ -230,7 +230,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	a := ask(t, Options{Head: 64 << 20})
 	var all [8]scratch
 	for i := range all {
-		if n := a.borrow(&all[i], 64<<20); i < 4 && n != 64<<20 || i >= 4 && n != smallHead {
+		if n := a.borrow(&all[i], 64<<20); i < 4 && n != 64<<20 || i >= 4 && n != leastHead {
 			t.Errorf("body %d may have %d bytes", i, n)
 		}
 	}

@@ -66,21 +66,22 @@ func (a *Agent) readTail(body io.Reader, s *scratch, size int) (int, []byte, err
 	}
 }
 
-// borrow returns how many of the wanted bytes of a body may be kept. Bytes beyond
-// smallHead count against the limit of all bodies together.
+// borrow returns how many of the wanted bytes of a body may be kept: fewer when the
+// bodies together reach maxMemory.
 func (a *Agent) borrow(s *scratch, want int) int {
 	s.borrowed = 0
-	if want <= smallHead {
-		return want
+	for _, less := range [...]int{want, smallHead, leastHead} {
+		n := int64(min(want, less))
+		if a.memory.Add(n) <= maxMemory || less == leastHead {
+			s.borrowed = n
+			if n < int64(want) {
+				a.clipped.Inc()
+			}
+			return int(n)
+		}
+		a.memory.Add(-n)
 	}
-	more := int64(want - smallHead)
-	if a.memory.Add(more) > maxMemory {
-		a.memory.Add(-more)
-		a.clipped.Inc()
-		return smallHead
-	}
-	s.borrowed = more
-	return want
+	return 0
 }
 
 // release returns what was borrowed.

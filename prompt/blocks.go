@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -12,8 +13,17 @@ import (
 // seed, so equal hashes mean equal prompts up to there. A blockBytes that is not
 // positive appends nothing. It does not allocate when dst has room.
 func (b *Body) Blocks(dst []uint64, seed uint64, blockBytes int) []uint64 {
-	if blockBytes <= 0 {
+	return b.FirstBlocks(dst, seed, blockBytes, math.MaxInt)
+}
+
+// FirstBlocks is Blocks, up to so many blocks.
+func (b *Body) FirstBlocks(dst []uint64, seed uint64, blockBytes, most int) []uint64 {
+	if blockBytes <= 0 || most <= 0 {
 		return dst
+	}
+	b.most = most
+	if len(dst) < math.MaxInt-most {
+		b.most += len(dst)
 	}
 	b.digest.ResetWithSeed(seed)
 	room := blockBytes
@@ -27,7 +37,7 @@ func (b *Body) Blocks(dst []uint64, seed uint64, blockBytes int) []uint64 {
 			dst, room = b.hash(dst, room, blockBytes, b.separator(s.tag))
 			dst, room = b.hash(dst, room, blockBytes, b.bytes(s))
 		}
-		if group.cut {
+		if group.cut || len(dst) >= b.most {
 			break // what the stream has next is behind the cut
 		}
 	}
@@ -41,13 +51,16 @@ func (b *Body) separator(tag byte) []byte {
 
 // hash adds p to the stream, of whose current block room bytes are missing.
 func (b *Body) hash(dst []uint64, room, blockBytes int, p []byte) ([]uint64, int) {
-	for len(p) >= room {
+	for len(p) >= room && len(dst) < b.most {
 		b.digest.Write(p[:room])
 		p = p[room:]
 		h := b.digest.Sum64()
 		dst = append(dst, h)
 		b.digest.ResetWithSeed(h)
 		room = blockBytes
+	}
+	if len(dst) >= b.most {
+		return dst, room
 	}
 	if len(p) > 0 {
 		b.digest.Write(p)

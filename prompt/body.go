@@ -77,6 +77,7 @@ type Body struct {
 	max, maxCompletion, maxOutput int
 
 	digest xxhash.Digest
+	most   int     // the length at which FirstBlocks ends
 	tag    [2]byte // the separator being hashed; here so that it does not escape
 }
 
