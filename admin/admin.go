@@ -35,6 +35,10 @@ type Server struct {
 	version  string
 	draining atomic.Bool
 
+	// Hosts are names under which it is asked, besides addresses and names without
+	// a dot. They are set before Serve.
+	Hosts []string
+
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
 	Signals func() any
@@ -84,12 +88,25 @@ POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names th
 `
 
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	defer func() {
+		if r := recover(); r != nil { // of a policy that explains itself
+			ctx.Error(fmt.Sprintf("panic: %v\n", r), fasthttp.StatusInternalServerError)
+		}
+	}()
+	if !s.addressed(ctx) {
+		ctx.Error("this host name is not the agent's: use its address, or list the name in listen.admin_hosts\n", fasthttp.StatusMisdirectedRequest)
+		return
+	}
 	allowed := ctx.IsGet() || ctx.IsHead()
 	if string(ctx.Path()) == "/debug/explain" {
 		allowed = ctx.IsPost()
 	}
 	if !allowed {
 		ctx.Error("method not allowed\n", fasthttp.StatusMethodNotAllowed)
+		return
+	}
+	if ctx.IsPost() && !isJSON(ctx.Request.Header.ContentType()) {
+		ctx.Error("want Content-Type: application/json\n", fasthttp.StatusUnsupportedMediaType)
 		return
 	}
 	switch string(ctx.Path()) {

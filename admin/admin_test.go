@@ -91,6 +91,7 @@ func (b *bench) do(method, uri, body string, headers ...string) (status int, tex
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Set(name, value)
+		req.UseHostHeader = req.UseHostHeader || name == "Host"
 	}
 	if err := b.client.DoTimeout(req, resp, 5*time.Second); err != nil {
 		b.t.Fatalf("%s %s: %v", method, uri, err)
@@ -241,6 +242,11 @@ func TestDecisions(t *testing.T) {
 	if text := b.get("/debug/decisions"); strings.Contains(text, "secret") {
 		t.Errorf("a prompt is shown: %s", text)
 	}
+	for _, r := range all {
+		if len(r.ID) != 8 {
+			t.Errorf("%q is all of an id, by which the request's end can be reported", r.ID)
+		}
+	}
 	var none []decider.Record
 	if b.getJSON("/debug/decisions?pool=none", &none); none == nil || len(none) != 0 {
 		t.Errorf("of no pool: %v", none)
@@ -250,7 +256,7 @@ func TestDecisions(t *testing.T) {
 // explain returns the explanation of a body, or of why it is refused.
 func (b *bench) explain(uri, body string, headers ...string) (status int, x decider.Explanation, text string) {
 	b.t.Helper()
-	status, text = b.do("POST", uri, body, headers...)
+	status, text = b.do("POST", uri, body, append(headers, "Content-Type: application/json; charset=utf-8")...)
 	if strings.HasPrefix(text, "{") {
 		if err := sonic.UnmarshalString(text, &x); err != nil {
 			b.t.Fatal(err)

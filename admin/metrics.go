@@ -51,6 +51,7 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	count("reservations_expired_total", p.Stats.Expired)
 	count("reservations_replaced_total", p.Stats.Replaced)
 	count("server_mismatch_total", p.Stats.Mismatches)
+	count("policy_panics_total", p.Stats.PolicyPanics)
 	count("membership_changes_total", p.Stats.MembershipChanges)
 	count("prompt_tokens_total", p.PromptTokens)
 	count("prompt_cached_tokens_total", p.CachedTokens)
@@ -63,7 +64,6 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 		metrics.WriteCounterUint64(w, "pointsman_"+withPool(c.Name, p.Name), c.Value)
 	}
 	if p.Admission != nil {
-		count("policy_panics_total", p.Stats.PolicyPanics)
 		writeAdmission(w, p.Name, p.Admission)
 	}
 	for _, r := range p.Replicas {

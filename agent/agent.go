@@ -85,6 +85,7 @@ func New(o Options) (*Agent, error) {
 	if conf.File.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
 	}
+	a.admin.Hosts = conf.File.Listen.AdminHosts
 	a.admin.Signals = func() any { return a.engines.Status() }
 	exportSPOE(set, a.spoe)
 	a.apply()

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/user"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -19,6 +21,9 @@ import (
 type sockets struct {
 	listeners map[string][]net.Listener // by their FileDescriptorName
 	packets   []net.PacketConn
+
+	mode  os.FileMode // of the unix sockets that are made here
+	group string      // a name or a number; "" = the agent's
 }
 
 // inherited returns the sockets that systemd passes.
@@ -46,7 +51,7 @@ func (s *sockets) listen(name, address string) ([]net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen.%s: %w", name, err)
 	}
-	l, err := open(network, addr)
+	l, err := s.open(network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen.%s: %w", name, err)
 	}
@@ -81,7 +86,7 @@ func (s *sockets) close(log *slog.Logger) {
 
 // open listens on an address. The proxy runs as another user and reaches a unix
 // socket by its group.
-func open(network, address string) (net.Listener, error) {
+func (s *sockets) open(network, address string) (net.Listener, error) {
 	if network != "unix" {
 		return net.Listen(network, address)
 	}
@@ -92,11 +97,37 @@ func open(network, address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(address, 0o660); err != nil {
+	if err := s.restrict(address); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// restrict gives a socket the mode and the group that the configuration asks for.
+func (s *sockets) restrict(path string) error {
+	if s.group != "" {
+		id, err := groupID(s.group)
+		if err != nil {
+			return err
+		}
+		if err := os.Chown(path, -1, id); err != nil {
+			return fmt.Errorf("socket_group %s: %w; the agent's user must be a member", s.group, err)
+		}
+	}
+	return os.Chmod(path, s.mode)
+}
+
+// groupID is the number of a group.
+func groupID(name string) (int, error) {
+	if id, err := strconv.Atoi(name); err == nil {
+		return id, nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("socket_group: %w", err)
+	}
+	return strconv.Atoi(g.Gid)
 }
 
 // removeStale removes a socket that a killed agent left behind. It removes

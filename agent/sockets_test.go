@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,27 @@ func TestUnixSockets(t *testing.T) {
 	}
 	if _, err := s.listen("spoe", "nonsense"); err == nil || !strings.Contains(err.Error(), "listen.spoe: ") {
 		t.Errorf("no address: %v", err)
+	}
+}
+
+// The configuration gives our unix sockets their mode and their group.
+func TestSocketModeAndGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s := &sockets{mode: 0o640, group: strconv.Itoa(os.Getgid())}
+	ls, err := s.listen("feed", "unix://"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	ls[0].Close()
+	for _, group := range []string{"no-such-group", "x y"} {
+		s.group = group
+		if _, err := s.listen("feed", "unix://"+path); err == nil || !strings.Contains(err.Error(), "socket_group") {
+			t.Errorf("group %s: %v", group, err)
+		}
 	}
 }
 

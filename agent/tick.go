@@ -41,6 +41,9 @@ func (a *Agent) tick(ctx context.Context) {
 		case <-t.C:
 			a.decider.Sweep()
 			a.feed.Recover(time.Now())
+			for _, p := range a.decider.Panics() {
+				a.Log.Error("a policy panicked", "pool", p.Pool, "panic", p.Text, "total", p.Total)
+			}
 			if a.nginx != nil {
 				a.nginx.servers.Refresh()
 			}

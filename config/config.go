@@ -6,7 +6,9 @@ package config
 import (
 	"cmp"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -54,6 +56,25 @@ type Listen struct {
 	Nginx string `yaml:"nginx"` // where nginx asks; off by default
 	Feed  string `yaml:"feed"`  // where HAProxy's ring sends its log lines, and nginx over UDP
 	Admin string `yaml:"admin"` // metrics, health, explain
+	// AdminHosts are names under which Admin is asked, besides addresses and names
+	// without a dot.
+	AdminHosts []string `yaml:"admin_hosts"`
+	// SocketMode and SocketGroup are those of the unix sockets that the agent makes:
+	// "0660", and a group's name or number, empty = that of the agent.
+	SocketMode  string `yaml:"socket_mode"`
+	SocketGroup string `yaml:"socket_group"`
+}
+
+// DefaultSocketMode is the default of Listen.SocketMode.
+const DefaultSocketMode = "0660"
+
+// Mode is SocketMode as a number.
+func (l *Listen) Mode() os.FileMode {
+	n, err := strconv.ParseUint(l.SocketMode, 8, 32)
+	if err != nil {
+		return 0o660 // refused by Parse
+	}
+	return os.FileMode(n)
 }
 
 // Session says what a session id is read from.
@@ -214,6 +235,9 @@ func Default() *Config {
 			SPOE:  "unix:///run/pointsman/spoe.sock",
 			Feed:  "tcp://127.0.0.1:9901",
 			Admin: DefaultAdmin,
+
+			AdminHosts: []string{},
+			SocketMode: DefaultSocketMode,
 		},
 		Session: Session{Headers: []string{"x-session-id"}},
 		HAProxy: HAProxy{

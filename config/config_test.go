@@ -66,7 +66,7 @@ func TestDefaults(t *testing.T) {
 
 func TestEveryKey(t *testing.T) {
 	c := parse(t, `
-listen: {spoe: "tcp://0.0.0.0:9000", nginx: "127.0.0.1:9902", feed: off, admin: ""}
+listen: {spoe: "tcp://0.0.0.0:9000", nginx: "127.0.0.1:9902", feed: off, admin: "", admin_hosts: [gw.example.org], socket_mode: "0600", socket_group: proxies}
 session: {headers: [X-Conversation, session_id]}
 haproxy:
   runtime_api: unix:///run/haproxy/admin.sock
@@ -131,7 +131,7 @@ pools:
 	if a.Discover.DNS+a.Discover.File != "" || a.Health != (Health{0, "/health"}) {
 		t.Errorf("discover %+v, health %+v", a.Discover, a.Health)
 	}
-	if c.Listen != (Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902"}) {
+	if !reflect.DeepEqual(c.Listen, Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902", AdminHosts: []string{"gw.example.org"}, SocketMode: "0600", SocketGroup: "proxies"}) || c.Listen.Mode() != 0o600 {
 		t.Errorf("listen %+v", c.Listen)
 	}
 	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond}
@@ -260,7 +260,7 @@ func TestDiff(t *testing.T) {
 	base := parse(t, "haproxy: {runtime_api: '127.0.0.1:9999'}\n"+smallest)
 	for text, want := range map[string][]string{
 		smallest: {"haproxy.runtime_api"},
-		"haproxy: {runtime_api: '127.0.0.1:9999', poll: 1s}\nlisten: {spoe: off, feed: off, admin: off}\n" + smallest: {"listen.spoe", "listen.feed", "listen.admin", "haproxy.poll"},
+		"haproxy: {runtime_api: '127.0.0.1:9999', poll: 1s}\nlisten: {spoe: off, feed: off, admin: off, admin_hosts: [a.b], socket_mode: \"0666\", socket_group: g}\n" + smallest: {"listen.spoe", "listen.feed", "listen.admin", "listen.admin_hosts", "listen.socket_mode", "listen.socket_group", "haproxy.poll"},
 		// All of this is live.
 		"haproxy: {runtime_api: '127.0.0.1:9999', bind: ':80', bufsize: 64KiB, version: 3.0, processing_timeout: 1s}\n" +
 			"lease: 1m\nscan: {limit: 2KiB}\nsession: {headers: [a]}\ndefault_pool: other\nmodels: {x: other}\npools: {other: {models: [y]}}\n": nil,
@@ -330,9 +330,9 @@ func TestPackagedFile(t *testing.T) {
 		t.Errorf("commented keys were not switched on:\n%s", all)
 	}
 	defaults := Default()
-	defaults.Listen.Nginx = c.Listen.Nginx
+	defaults.Listen.Nginx, defaults.Listen.SocketGroup = c.Listen.Nginx, c.Listen.SocketGroup
 	defaults.HAProxy.Version, defaults.HAProxy.RuntimeAPI = c.HAProxy.Version, c.HAProxy.RuntimeAPI
-	if c.Listen != defaults.Listen || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Lease != defaults.Lease ||
+	if !reflect.DeepEqual(c.Listen, defaults.Listen) || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Lease != defaults.Lease ||
 		!slices.Equal(c.Session.Headers, defaults.Session.Headers) {
 		t.Errorf("the file shows other defaults than there are: %+v", c)
 	}

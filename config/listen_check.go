@@ -1,7 +1,14 @@
 package config
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
+)
+
+var (
+	socketMode = regexp.MustCompile(`^0[0-7]{3}$`)
+	groupName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}$`)
 )
 
 func (v *validator) listen() {
@@ -28,6 +35,17 @@ func (v *validator) listen() {
 		}
 		if network != "" {
 			used[address] = k.path
+		}
+	}
+	if !socketMode.MatchString(l.SocketMode) {
+		v.refuse("listen.socket_mode", "%s is not the mode of a socket; want four octal digits, such as \"0660\", in quotes", quote(l.SocketMode))
+	}
+	if l.SocketGroup != "" && !groupName.MatchString(l.SocketGroup) {
+		v.refuse("listen.socket_group", "%s is not a group; want a name or a number", quote(l.SocketGroup))
+	}
+	for i, h := range l.AdminHosts {
+		if h == "" || strings.ContainsFunc(h, notHost) || strings.Contains(h, ":") {
+			v.refuse(in("listen.admin_hosts", strconv.Itoa(i)), "%s is not a host name; want one without a port", quote(h))
 		}
 	}
 	if l.Nginx != "" && strings.HasPrefix(l.Feed, "unix:") {

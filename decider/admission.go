@@ -123,7 +123,7 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 	if !a.holds() {
 		for it := old.First(); it != nil; it = old.First() {
 			old.Remove(it)
-			p.decide(it.Value.request, it.Value.decision, now)
+			a.tryDecide(it.Value.request, it.Value.decision, now)
 			it.Value.waiter.Decided()
 		}
 	} else if old.Len() > 0 {
@@ -218,7 +218,7 @@ func (a *admission) drain(now time.Duration) {
 	}
 	for it := a.queue.First(); it != nil; it = a.queue.First() {
 		a.queue.Remove(it)
-		a.pool.decide(it.Value.request, it.Value.decision, now)
+		a.tryDecide(it.Value.request, it.Value.decision, now)
 		a.answer(it)
 	}
 }

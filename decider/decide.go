@@ -73,7 +73,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		chosen.probed = max(now, 1)
 	}
 	if p.observer != nil {
-		p.observer.Reserved(r, chosen.index)
+		p.observeReserved(r, chosen.index)
 	}
 }
 

@@ -41,7 +41,7 @@ func (a *admission) refuseOverdue(now time.Duration) {
 		case a.holdsWithoutReplica(now):
 			// What it would have had at once without being held: a 503, or the
 			// proxy's own answer.
-			a.pool.decide(r, d, now)
+			a.tryDecide(r, d, now)
 			if d.Status != 0 {
 				a.counts.Of(it.Band, it.Tenant).Refused[queue.NoReplica]++
 			}
@@ -58,8 +58,8 @@ func (a *admission) refuseOverdue(now time.Duration) {
 // not the goroutine that happened to report an event.
 func (a *admission) tryNext(now time.Duration) (it *queue.Item[held]) {
 	defer func() {
-		if recover() != nil {
-			a.pool.stats.PolicyPanics++
+		if r := recover(); r != nil {
+			a.pool.panics.note(r)
 			a.pool.order = a.pool.order[:0]
 			it = a.queue.Head()
 		}

@@ -57,10 +57,15 @@ func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
 	e.picks, e.terms = picks, terms
 }
 
+// shownID is how much of an id is shown: enough to find the request in a log, too
+// little to report its end in the proxy's place.
+const shownID = 8
+
 // Record is one past decision.
 type Record struct {
-	Age        float64     `json:"age_s"`
-	ID         string      `json:"id"`
+	Age float64 `json:"age_s"`
+	ID  string  `json:"id"` // its beginning
+
 	Pool       string      `json:"pool"`
 	Model      string      `json:"model,omitempty"`
 	Server     string      `json:"server,omitempty"`
@@ -98,7 +103,7 @@ func (p *Pool) Records() []Record {
 	for k := range s.n {
 		e := &s.ring[(s.next-1-k+2*recordsKept)%recordsKept]
 		rec := Record{
-			Age: (now - e.at).Seconds(), ID: e.id.String(), Pool: p.name, Model: e.model, Server: e.server,
+			Age: (now - e.at).Seconds(), ID: e.id.String()[:shownID], Pool: p.name, Model: e.model, Server: e.server,
 			Why: e.why, Input: e.input, Output: e.output, Session: e.session, Stream: e.stream, Cut: e.cut,
 			Candidates: e.candidates,
 		}

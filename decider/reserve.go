@@ -24,7 +24,7 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	p.account.start(v, ttft, now)
 	p.admission.started(v)
 	if p.observer != nil && v.replica.index >= 0 {
-		p.observer.FirstToken(&v.request, v.replica.index)
+		p.observeFirstToken(v)
 	}
 }
 
@@ -33,7 +33,7 @@ func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 	p.account.end(v, o, now)
 	p.admission.ended(v, now)
 	if p.observer != nil && v.replica.index >= 0 {
-		p.observer.Finished(&v.request, v.replica.index, o)
+		p.observeFinished(v, o)
 	}
 }
 

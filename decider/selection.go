@@ -17,6 +17,8 @@ type selection struct {
 	limits   bool // replicas at their limits are no candidates
 	view     View
 
+	panics panics // of the policy, where its caller is not to pay for them
+
 	usable []int // scratch of candidates
 	sound  []int // scratch of working
 	order  []int // of the last rank, best first
@@ -36,7 +38,7 @@ func (s *selection) membersChanged() {
 	s.view.Replicas, s.view.even = s.replicas, s.evenWeights()
 	s.refresh()
 	if m, ok := s.policy.(MemberObserver); ok {
-		m.Members(s.replicas)
+		s.observeMembers(m)
 	}
 }
 

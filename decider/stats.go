@@ -12,7 +12,7 @@ type PoolStats struct {
 	Expired           uint64       // reservations ended without an outcome
 	Replaced          uint64       // reservations ended by a second decision
 	MembershipChanges uint64
-	PolicyPanics      uint64 // recovered while binding requests that were held
+	PolicyPanics      uint64 // recovered where no proxy waited for a decision
 	InputTokens       uint64 // prompt tokens of the decided, estimated
 	CachedTokens      uint64 // of these, believed cached on the replica chosen
 }
@@ -102,9 +102,8 @@ func (p *Pool) Status() PoolStatus {
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
 		})
 	}
+	s.Stats.PolicyPanics = p.panics.n
 	s.PolicyStats = p.filters.Counters(s.PolicyStats)
-	if c, ok := p.policy.(Counted); ok {
-		s.PolicyStats = c.Counters(s.PolicyStats)
-	}
+	s.PolicyStats = p.counters(s.PolicyStats)
 	return s
 }

@@ -4,17 +4,37 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 )
 
-// Client is the admin address of an agent, host:port.
+// Client is the admin address of an agent: host:port, tcp://host:port or
+// unix:///path.
 type Client string
+
+// url returns the address of path at the agent.
+func (c Client) url(path string) string {
+	if c.socket() != "" {
+		return "http://agent" + path
+	}
+	return "http://" + strings.TrimPrefix(string(c), "tcp://") + path
+}
+
+// socket is the path of the agent's socket, "" if it is not asked over one.
+func (c Client) socket() string {
+	path, ok := strings.CutPrefix(string(c), "unix://")
+	if !ok {
+		return ""
+	}
+	return path
+}
 
 // maxAnswer bounds an answer, in bytes.
 const maxAnswer = 64 << 20
@@ -26,21 +46,22 @@ func (c Client) Status() ([]byte, error) { return c.get("/status") }
 func (c Client) Signals() ([]byte, error) { return c.get("/signals") }
 
 func (c Client) get(path string) ([]byte, error) {
-	req, err := http.NewRequest(http.MethodGet, "http://"+string(c)+path, nil)
+	req, err := http.NewRequest(http.MethodGet, c.url(path), nil)
 	if err != nil {
 		return nil, err
 	}
-	return do(req)
+	return c.do(req)
 }
 
 // Explain returns as JSON why a body would go where. path is that of the API,
 // headers are lines of the form "name: value".
 func (c Client) Explain(path string, headers []string, body []byte) ([]byte, error) {
-	u := "http://" + string(c) + "/debug/explain?path=" + url.QueryEscape(path)
+	u := c.url("/debug/explain?path=" + url.QueryEscape(path))
 	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Content-Type", "application/json")
 	for _, h := range headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
@@ -48,12 +69,17 @@ func (c Client) Explain(path string, headers []string, body []byte) ([]byte, err
 		}
 		req.Header.Set("Explain-"+strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	return do(req)
+	return c.do(req)
 }
 
 // do sends a request and returns the body of its answer.
-func do(req *http.Request) ([]byte, error) {
+func (c Client) do(req *http.Request) ([]byte, error) {
 	client := http.Client{Timeout: 10 * time.Second}
+	if path := c.socket(); path != "" {
+		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("is the agent running, and is this its admin address? %w", err)

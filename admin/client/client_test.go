@@ -2,8 +2,10 @@ package client
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,6 +45,27 @@ func serve(t *testing.T, answers map[string]string) Client {
 	}))
 	t.Cleanup(s.Close)
 	return Client(s.Listener.Addr().String())
+}
+
+// An agent is asked over a unix socket too.
+func TestClientOverUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"))
+	})}
+	go s.Serve(l)
+	defer s.Close()
+	c := Client("unix://" + path)
+	if b, err := c.Status(); err != nil || string(b) != "GET /status " {
+		t.Errorf("%s %v", b, err)
+	}
+	if b, err := c.Explain("/v1/x", nil, nil); err != nil || string(b) != "POST /debug/explain application/json" {
+		t.Errorf("%s %v", b, err)
+	}
 }
 
 func TestClient(t *testing.T) {
