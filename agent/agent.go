@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	crand "crypto/rand"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -67,6 +68,7 @@ func New(o Options) (*Agent, error) {
 	set := metrics.NewSet()
 	epoch := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
+	d.Secret = secret()
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
 	a := &Agent{
@@ -90,6 +92,13 @@ func New(o Options) (*Agent, error) {
 	exportSPOE(set, a.spoe)
 	a.apply()
 	return a, nil
+}
+
+// secret is what the hashes of prompts are keyed with, another in each process.
+func secret() []byte {
+	b := make([]byte, 16)
+	_, _ = crand.Read(b) // it never fails
+	return b
 }
 
 // Run serves until SIGTERM, SIGINT or the end of ctx. Then it lets the decisions

@@ -202,3 +202,10 @@ func TestLogger(t *testing.T) {
 		t.Error("a time in a group is dropped")
 	}
 }
+
+// Each process keys the hashes of prompts with a secret of its own.
+func TestSecret(t *testing.T) {
+	if a, b := secret(), secret(); len(a) != 16 || string(a) == string(b) {
+		t.Errorf("%x and %x", a, b)
+	}
+}

@@ -32,6 +32,9 @@ type Admission struct {
 	// user, api_key, session, or a header's name. Empty: all are one.
 	Tenants       []string       `yaml:"tenants"`
 	TenantWeights map[string]int `yaml:"tenant_weights"`
+	// SeparatePrefixes keeps what one tenant has cached from attracting another's
+	// requests.
+	SeparatePrefixes bool `yaml:"separate_prefixes"`
 	// ResponseHeaders sends clients the band and the time held.
 	ResponseHeaders bool             `yaml:"response_headers"`
 	Bands           map[string]*Band `yaml:"bands"`

@@ -57,6 +57,9 @@ func (v *validator) admission(p *Pool) {
 		v.refuse(path+".bands", "want at most 16, not %d", len(a.Bands))
 	}
 	weighted := ""
+	if a.SeparatePrefixes && len(a.Tenants) == 0 {
+		v.refuse(path+".separate_prefixes", "nothing identifies tenants; set tenants beside it")
+	}
 	for _, b := range a.Ordered() {
 		at := in(path+".bands", b.Name)
 		v.band(p, b, at)

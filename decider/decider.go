@@ -25,6 +25,11 @@ type Decider struct {
 	// list have changed. It is set before the first call of Adapters.
 	AdaptersChanged func()
 
+	// Secret keys the hashes of prompts, so that clients cannot construct prompts
+	// that seem equal. Agents that compare prompts with each other need the same.
+	// It is set before the first Apply.
+	Secret []byte
+
 	clock Clock
 	seed  func() uint64
 	pools atomic.Pointer[[]*Pool]
@@ -61,7 +66,7 @@ func (d *Decider) Replace(c Config) (retire func()) {
 	for _, pc := range c.Pools {
 		p := d.Pool(pc.Name)
 		if p == nil {
-			p = newPool(pc.Name, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
+			p = newPool(pc.Name, d.Secret, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
 		}
 		p.configure(pc)
 		byName[pc.Name] = p

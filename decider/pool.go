@@ -2,6 +2,7 @@ package decider
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ const DefaultLease = 10 * time.Minute
 // instead of piling up.
 type Pool struct {
 	name       string
-	nameBytes  []byte
+	keyspace   []byte
 	clock      Clock
 	usesPrefix atomic.Bool
 	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
@@ -89,10 +90,10 @@ type Pool struct {
 	stats   PoolStats
 }
 
-func newPool(name string, clock Clock, r *rand.Rand) *Pool {
+func newPool(name string, secret []byte, clock Clock, r *rand.Rand) *Pool {
 	p := &Pool{
 		name:      name,
-		nameBytes: []byte(name),
+		keyspace:  append(slices.Clone(secret), name...),
 		clock:     clock,
 		selection: selection{members: members{byName: map[string]*Replica{}}, limits: true, view: View{Rand: r}},
 		account:   account{reservations: newReservations()},
@@ -107,6 +108,7 @@ func newPool(name string, clock Clock, r *rand.Rand) *Pool {
 // Name is the pool's name: HAProxy's backend, or nginx's upstream.
 func (p *Pool) Name() string { return p.name }
 
-// NameBytes is the name, which must not be changed. The keys of prompt blocks
-// begin with it, so that they are comparable within a pool.
-func (p *Pool) NameBytes() []byte { return p.nameBytes }
+// Keyspace is what the keys of prompt blocks begin with, so that they are
+// comparable within a pool and nobody outside knows them: the decider's secret and
+// the pool's name. It must not be changed.
+func (p *Pool) Keyspace() []byte { return p.keyspace }

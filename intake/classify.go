@@ -12,6 +12,9 @@ type Classes struct {
 	BandHeader     session.Headers // names a band; it overrides the rules
 	DeadlineHeader session.Headers // of the first token; see parseDeadline
 	Tenants        []TenantSource  // what identifies a tenant, the first that is present; none = there is one tenant
+	// SeparatePrefixes keeps the prompts of tenants apart: what one has cached does
+	// not attract another's requests. Policies that compare tokens do not.
+	SeparatePrefixes bool
 	// Rules choose a band, one for each of the Admission's bands in their order.
 	Rules []Rule
 	// Epoch is when the pool's clock was 0. Without it deadlines by the

@@ -29,6 +29,7 @@ type Request struct {
 	body     *prompt.Body // nil while the request is held
 	raw      []byte       // the body that was scanned, until Prepare
 	turns    []uint64     // scratch of Prepare
+	separate bool         // the prompts of one tenant do not count for another
 }
 
 // Read fills r from what a proxy sent and finds its pool. When no pool serves
@@ -51,6 +52,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	}
 	r.Pool = to.pool
 	r.estimate(r.Pool.Bounds())
+	r.separate = to.classes != nil && to.classes.SeparatePrefixes
 	if to.classes != nil {
 		to.classes.classify(r, &in, i.decider.Now())
 	}
@@ -103,7 +105,10 @@ const maxBody = 1 << 40
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
-	seed := prompt.Seed(p.NameBytes(), []byte(r.LoRA), r.body.CacheSalt)
+	seed := prompt.Seed(p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	if r.separate {
+		seed = prompt.Separate(seed, r.Tenant)
+	}
 	most := p.Bounds().Blocks
 	if most == 0 {
 		r.Short = false
@@ -117,7 +122,7 @@ func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
 
 // seed is what the keys of the prompt's blocks begin with.
 func (r *Request) seed() uint64 {
-	return prompt.Seed(r.Pool.NameBytes(), []byte(r.LoRA), r.body.CacheSalt)
+	return prompt.Seed(r.Pool.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
 }
 
 // release returns what only reading a request needs. The pool may hold the request

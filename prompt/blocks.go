@@ -78,6 +78,13 @@ func Seed(model, lora, salt []byte) uint64 {
 	return h
 }
 
+// Separate returns the seed of those prompts under seed that belong to part.
+func Separate(seed, part uint64) uint64 {
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], part)
+	return chain(seed, n[:])
+}
+
 // chain hashes p, with its length so that no two lists of values run together.
 func chain(seed uint64, p []byte) uint64 {
 	var d xxhash.Digest

@@ -65,7 +65,7 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 	}
 	switch {
 	case first:
-		s.key = kvcache.Key(prompt.Seed(r.index.pool.NameBytes(), e.lora, single), content)
+		s.key = kvcache.Key(prompt.Seed(r.index.pool.Keyspace(), e.lora, single), content)
 		s.state |= slotIdentified | slotFirst | slotKeyed
 	case i == 0:
 		r.table.setContent(s, e.parent, content)

@@ -119,7 +119,7 @@ func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.
 	if string(scan.Model) == "sql" {
 		r.LoRA = "sql"
 	}
-	seed := prompt.Seed(r.Pool.NameBytes(), []byte(r.LoRA), scan.CacheSalt)
+	seed := prompt.Seed(r.Pool.Keyspace(), []byte(r.LoRA), scan.CacheSalt)
 	ok := b.tokenizer.Prepare(r, Prompt{Body: []byte(body), Turns: scan.Turns(nil, seed), Seed: seed}, &d)
 	return r, d, ok
 }
