@@ -58,7 +58,7 @@ func (o *Options) measure(ctx context.Context, p replay.Policy, calls []call) (*
 // predict has the simulator play the same workload.
 func (o *Options) predict(p replay.Policy, t *trace.Trace, rate float64) (Prediction, error) {
 	r, err := replay.Run(t, replay.Options{
-		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission(), CacheScale: 1,
+		Setup: o.setup(), Rate: rate, Seed: o.Seed, Policy: p.New, PolicyName: p.Name, Admission: p.Admission(false), CacheScale: 1,
 	})
 	if err != nil {
 		return Prediction{}, err

@@ -197,7 +197,7 @@ func (e *Engine) Submit(now time.Duration, j *Job) error {
 	if j.Input < 1 || j.Output < 1 {
 		return fmt.Errorf("sim: a job with %d input and %d output tokens, want at least 1", j.Input, j.Output)
 	}
-	if e.blocksFor(j.Input+j.Output) > e.cache.size() {
+	if !e.Fits(j) {
 		return ErrTooLarge
 	}
 	j.state = jobWaiting
@@ -205,6 +205,9 @@ func (e *Engine) Submit(now time.Duration, j *Job) error {
 	e.Wake(now)
 	return nil
 }
+
+// Fits reports whether the whole cache is large enough for a job.
+func (e *Engine) Fits(j *Job) bool { return e.blocksFor(j.Input+j.Output) <= e.cache.size() }
 
 // Wake makes the engine check its queue at the next step, or now if it is idle.
 func (e *Engine) Wake(now time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +25,13 @@ type simulateCmd struct {
 	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
 	Load        float64  `default:"0.85" help:"Rate in multiples of the one at which round robin saturates this setup (${default})."`
 	Rate        float64  `help:"Rate in requests/s; overrides --load."`
-	Policy      []string `default:"${default_policy}" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. shared_cache is a bound: one cache and one queue (${default})."`
+	Policy      []string `default:"${default_policy}" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default})."`
 	Seed        uint64   `default:"1" help:"First seed (${default})."`
 	Seeds       int      `default:"1" help:"Number of seeds; figures are means over them (${default})."`
+	Baseline    string   `default:"round_robin" help:"Policy that the others are compared with; none for no comparison (${default})."`
+	SLO         string   `default:"ttft=2s,tpot=50ms" help:"What goodput counts: the longest time to the first token, and between the others on average (${default})."`
+	MaxTokens   string   `help:"max_tokens of all requests, such as 32k, in place of the trace's."`
+	Shed        bool     `help:"Requests that wait in the agent are refused as in production, after the time to live or where too many wait."`
 	JSON        bool     `help:"Print one JSON object per policy, one on each line."`
 
 	Plot string `help:"Plot times to first token and load over time, of the first seed, to this .svg or .png file."`
@@ -96,10 +101,13 @@ func (c *simulateCmd) experiment() (*replay.Experiment, error) {
 	if c.VisibleChars < 0 {
 		return nil, fmt.Errorf("visible-chars: %d, want 0 or more", c.VisibleChars)
 	}
-	policies, err := replay.ParsePolicies(policies, c.Policy, replay.SharedCache)
+	policies, err := replay.ParsePolicies(policies, c.Policy, replay.SharedCache, replay.LowerBound)
 	profile, err2 := sim.ParseProfile(c.Profile)
 	failures, err3 := replay.ParseFailures(c.Fail)
-	if err := errors.Join(err, err2, err3); err != nil {
+	slo, err4 := replay.ParseSLO(c.SLO)
+	maxTokens, err5 := parseTokens(c.MaxTokens)
+	baseline, err6 := c.baseline()
+	if err := errors.Join(err, err2, err3, err4, err5, err6); err != nil {
 		return nil, err
 	}
 	return &replay.Experiment{
@@ -107,7 +115,39 @@ func (c *simulateCmd) experiment() (*replay.Experiment, error) {
 			Setup: replay.Setup{Replicas: c.Replicas, Profile: profile, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
 			Rate:  c.Rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 			Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise, Failures: failures,
+			MaxTokens: maxTokens, SLO: slo,
 		},
-		Load: c.Load, Policies: policies, Seeds: c.Seeds,
+		Load: c.Load, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds,
 	}, nil
+}
+
+// baseline returns the policy to compare with, nil for none.
+func (c *simulateCmd) baseline() (*replay.Policy, error) {
+	if c.Baseline == "none" {
+		return nil, nil
+	}
+	list, err := replay.ParsePolicies(policies, []string{c.Baseline}, replay.SharedCache, replay.LowerBound)
+	if err != nil {
+		return nil, fmt.Errorf("baseline: %w", err)
+	}
+	if len(list) != 1 {
+		return nil, fmt.Errorf("baseline: %q, want one policy", c.Baseline)
+	}
+	return &list[0], nil
+}
+
+// parseTokens reads a number of tokens such as 32k, which is 32,768. Empty is 0.
+func parseTokens(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	digits, isKilo := strings.CutSuffix(text, "k")
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 1 || n > 1<<24 {
+		return 0, fmt.Errorf("max-tokens: %q, want tokens such as 32k", text)
+	}
+	if isKilo {
+		n *= 1024
+	}
+	return n, nil
 }

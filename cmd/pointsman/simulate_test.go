@@ -56,7 +56,7 @@ func TestSimulateJSON(t *testing.T) {
 			t.Fatalf("%v in %s", err, line)
 		}
 		names = append(names, row["policy"].(string))
-		for _, path := range []string{"hit_rate", "ttft_s.mean", "ttft_s.p50", "ttft_s.p90", "ttft_s.p99", "e2e_s.p99", "good", "imbalance"} {
+		for _, path := range []string{"hit_rate", "ttft_s.mean", "ttft_s.p50", "ttft_s.p90", "ttft_s.p99", "e2e_s.p50", "e2e_s.p90", "e2e_s.p99", "good", "imbalance", "tpot_s.p90", "goodput", "tokens_per_s"} {
 			at := any(row)
 			for _, key := range strings.Split(path, ".") {
 				at = at.(map[string]any)[key]
@@ -65,7 +65,7 @@ func TestSimulateJSON(t *testing.T) {
 				t.Errorf("%s of %v is %v", path, row["policy"], at)
 			}
 		}
-		if len(row) != 6 {
+		if len(row) != 10 {
 			t.Errorf("keys of %s", line)
 		}
 	}
@@ -90,7 +90,7 @@ func TestSimulateTable(t *testing.T) {
 	if err := c.run(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"400 requests, 3 replicas of 70b:chunk=2048,base_ms=10 with 20000 tokens", "load 0.85", "\nround_robin ", "\nrandom ", "p90 spread", "failed"} {
+	for _, want := range []string{"400 requests, 3 replicas of 70b:chunk=2048,base_ms=10 with 20000 tokens", "load 0.85", "\nround_robin ", "\nrandom ", "TTFT p90 ±", " failed, "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
@@ -102,6 +102,10 @@ func TestSimulateRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"--workload=chat":              "want one of --trace and --workload",
 		"--trace= --workload=mails":    `workload: unknown "mails"; want one of chat, agents, `,
+		"--slo=fast":                   `slo: "fast", want ttft=2s,tpot=50ms`,
+		"--max-tokens=32m":             `max-tokens: "32m", want tokens such as 32k`,
+		"--baseline=best":              `baseline: best: `,
+		"--baseline=random,session":    `baseline: "random,session", want one policy`,
 		"--policy=nonsense":            `unknown "nonsense"; want `,
 		"--policy=session:fallbacks=7": "want 0, 1 or 2",
 		"--policy=session:fallbacks":   `policy session: "fallbacks", want option=value`,

@@ -90,7 +90,7 @@ func (s *simulation) decide(f *flight) {
 	request.Request = decider.Request{
 		// The seed moves sessions to other replicas.
 		ID: f.id, Pool: a.pool, Session: trace.Hash(r.Session + s.o.Seed), HasSession: r.HasSession,
-		Input: s.withNoise(r.Estimate), Output: -1, Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
+		Input: s.withNoise(r.Estimate), Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
 		Band: r.Band, Tenant: r.Tenant,
 	}
 	if request.Submit(waiter) {
@@ -98,6 +98,17 @@ func (s *simulation) decide(f *flight) {
 		return
 	}
 	s.send(f, &request.Decision)
+}
+
+// maxTokens is the max_tokens of a request, -1 if it has none.
+func (s *simulation) maxTokens(r *trace.Request) int {
+	switch {
+	case s.o.MaxTokens > 0:
+		return s.o.MaxTokens
+	case r.MaxTokens > 0:
+		return r.MaxTokens
+	}
+	return -1
 }
 
 // heldRequest is a request that waits in its agent.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,10 @@ type Experiment struct {
 	// Load sets the rate, unless that is given, in multiples of Saturation.
 	Load     float64
 	Policies []Policy
-	Seeds    int // replays of each policy
+	// Baseline is what the others are compared with; nil for none.
+	Baseline *Policy
+	Shed     bool // requests that wait in an agent are refused as in production
+	Seeds    int  // replays of each policy
 }
 
 // Comparison is the result of an Experiment.
@@ -31,6 +35,8 @@ type Comparison struct {
 	Requests         int
 	Rate, Saturation float64     // requests/s
 	Results          [][]*Result // by policy and seed
+	Baseline         []*Result   // by seed; nil if there is none
+	SLO              SLO
 }
 
 // Run runs each policy with each seed, as many replays at a time as there are
@@ -49,18 +55,30 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	}
 	var ended atomic.Int64
 	base.Ended = &ended
-	results := make([][]*Result, len(e.Policies))
-	errs := make([]error, len(e.Policies)*e.Seeds)
+	policies := slices.Clone(e.Policies)
+	baseline := -1
+	if e.Baseline != nil {
+		baseline = slices.IndexFunc(policies, func(p Policy) bool { return p.Name == e.Baseline.Name })
+		if baseline < 0 {
+			baseline = len(policies)
+			policies = append(policies, *e.Baseline)
+		}
+	}
+	results := make([][]*Result, len(policies))
+	errs := make([]error, len(policies)*e.Seeds)
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
-	for i, p := range e.Policies {
+	for i, p := range policies {
 		results[i] = make([]*Result, e.Seeds)
 		for seed := range e.Seeds {
 			o := base
 			o.Policy, o.PolicyName, o.Seed = p.New, p.Name, e.Seed+uint64(seed)
-			o.Admission = p.Admission()
+			o.Admission = p.Admission(e.Shed)
 			run := Run
-			if p.New == nil {
+			switch {
+			case p.Name == LowerBound:
+				run = RunBound
+			case p.New == nil:
 				run = RunShared
 			}
 			all.Go(func() {
@@ -79,7 +97,15 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return &Comparison{Setup: e.Setup, Requests: len(t.Requests), Rate: base.Rate, Saturation: saturation, Results: results}, nil
+	base.setDefaults()
+	c := &Comparison{
+		Setup: e.Setup, Requests: len(t.Requests), Rate: base.Rate, Saturation: saturation,
+		Results: results[:len(e.Policies)], SLO: base.SLO,
+	}
+	if baseline >= 0 {
+		c.Baseline = results[baseline]
+	}
+	return c, nil
 }
 
 // Load is the rate in multiples of the saturation.

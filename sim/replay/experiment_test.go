@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pointsman/sim"
 	"pointsman/sim/trace"
@@ -98,10 +99,11 @@ func TestParseFailures(t *testing.T) {
 // resultOf returns a result with n times to first token: 1 s, 2 s … n s, each
 // times factor.
 func resultOf(policy string, n int, factor float64) *Result {
-	r := &Result{Policy: policy, HitRate: 0.25, Goodput: 0.5, Imbalance: 1}
+	r := &Result{Policy: policy, HitRate: 0.25, Good: 0.5, Goodput: 0.25, Imbalance: 1, TokensPerSecond: 10}
 	for i := range n {
 		at := time.Duration(factor * float64(i+1) * float64(time.Second))
 		r.TTFT, r.E2E = append(r.TTFT, at), append(r.E2E, 2*at)
+		r.TPOT = append(r.TPOT, at/100)
 	}
 	return r
 }
@@ -110,8 +112,9 @@ func TestComparisonOutput(t *testing.T) {
 	c := &Comparison{
 		Setup:    Setup{Replicas: 2, Profile: sim.Profile8B, CacheTokens: 1000},
 		Requests: 10, Rate: 4, Saturation: 5,
-		Results: [][]*Result{{resultOf("random", 10, 1)}, {resultOf("a", 10, 2)}},
+		Results: [][]*Result{{resultOf("random", 10, 1)}, {resultOf("a", 10, 2)}}, SLO: DefaultSLO,
 	}
+	c.Baseline = c.Results[1]
 	output := func(write func(*bytes.Buffer) error) string {
 		t.Helper()
 		var b bytes.Buffer
@@ -122,31 +125,60 @@ func TestComparisonOutput(t *testing.T) {
 	}
 	json := func(b *bytes.Buffer) error { return c.WriteJSON(b) }
 	table := func(b *bytes.Buffer) error { return c.WriteTable(b) }
-	if got, want := output(json), `{"policy":"random","hit_rate":0.25,"ttft_s":{"mean":5.5,"p50":6,"p90":10,"p99":10},"e2e_s":{"p99":20},"good":0.5,"imbalance":1}
-{"policy":"a","hit_rate":0.25,"ttft_s":{"mean":11,"p50":12,"p90":20,"p99":20},"e2e_s":{"p99":40},"good":0.5,"imbalance":1}
+	if got, want := output(json), `{"policy":"random","hit_rate":0.25,"ttft_s":{"mean":5.5,"p50":6,"p90":10,"p99":10},"e2e_s":{"mean":11,"p50":12,"p90":20,"p99":20},"good":0.5,"imbalance":1,"tpot_s":{"mean":0.055,"p50":0.06,"p90":0.1,"p99":0.1},"goodput":0.25,"tokens_per_s":10,"against":{"policy":"a","ttft_p90":-0.5,"tpot_p90":-0.5,"e2e_p90":-0.5,"goodput":0}}
+{"policy":"a","hit_rate":0.25,"ttft_s":{"mean":11,"p50":12,"p90":20,"p99":20},"e2e_s":{"mean":22,"p50":24,"p90":40,"p99":40},"good":0.5,"imbalance":1,"tpot_s":{"mean":0.11,"p50":0.12,"p90":0.2,"p99":0.2},"goodput":0.25,"tokens_per_s":10,"against":{"policy":"a","ttft_p90":0,"tpot_p90":0,"e2e_p90":0,"goodput":0}}
 `; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	if got, want := output(table), `10 requests, 2 replicas of 8b with 1000 tokens of cache each
 4 requests/s, load 0.8: round robin saturates at 5 requests/s
+goodput: first token within 2s, others 50ms apart
 
-policy  hit rate  TTFT mean       p50       p90       p99    e2e p99    good  imbalance
-random    0.2500     5.50 s    6.00 s   10.00 s   10.00 s     20.0 s   50.0%       1.00
-a         0.2500    11.00 s   12.00 s   20.00 s   20.00 s     40.0 s   50.0%       1.00
+                 TTFT, s            TPOT, ms           end to end, s       good- tokens  hit   TTFT
+policy            p50   p90   p99    p50   p90   p99    p50   p90   p99     put     /s rate    p90
+random            6.00 10.00 10.00   60.0   100   100  12.00 20.00 20.00   25.0%     10 0.25  -50.0%
+a                12.00 20.00 20.00    120   200   200  24.00 40.00 40.00   25.0%     10 0.25       –
+
+Last column: change of the TTFT p90 against a.
 `; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	// Two seeds, one of which lost requests.
-	c.Results = [][]*Result{{resultOf("random", 10, 1), resultOf("random", 10, 3)}}
-	c.Results[0][1].Failed, c.Results[0][1].Refused = 4, 2
-	if got, want := output(json), `{"policy":"random","hit_rate":0.25,"ttft_s":{"mean":11,"p50":12,"p90":20,"p99":20},"e2e_s":{"p99":40},"good":0.5,"imbalance":1,"failed":2,"refused":1}
-`; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+	// Two seeds, one of which lost requests, and no baseline.
+	long := "expression:formula=" + strings.Repeat("x", 200)
+	c.Results, c.Baseline = [][]*Result{{resultOf(long, 10, 1), resultOf(long, 10, 300)}}, nil
+	c.Results[0][1].Failed, c.Results[0][1].Refused, c.Results[0][1].Shed = 4, 2, 6
+	if got := output(json); !strings.Contains(got, `"imbalance":1,"failed":2,"refused":1,"shed":3,`) || strings.Contains(got, "against") {
+		t.Error(got)
 	}
-	if got, want := output(table), `policy  hit rate  TTFT mean       p50       p90       p99    e2e p99    good  imbalance  p90 spread  failed  refused
-random    0.2500    11.00 s   12.00 s   20.00 s   20.00 s     40.0 s   50.0%       1.00  ±    50.0%       2        1
-`; !strings.HasSuffix(got, want) {
-		t.Errorf("got\n%swant\n%s", got, want)
+	got := output(table)
+	if want := ": 2 failed, 1 refused, 3 shed\n"; !strings.Contains(got, want) || !strings.Contains(got, ": TTFT p90 ± 99.3% over 2 seeds\n") {
+		t.Error(got)
+	}
+	for line := range strings.Lines(got) {
+		if utf8.RuneCountInString(line) > tableWidth+1 {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+// TestBaseline: the baseline is replayed once, whether it is in the list or not.
+func TestBaseline(t *testing.T) {
+	policies, err := ParsePolicies(testPolicies, []string{"round_robin", "session"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 2; n++ {
+		e := Experiment{Options: Options{Setup: smallOptions().Setup, Seed: 1}, Load: 0.8, Seeds: 2, Policies: policies[:n], Baseline: &policies[1]}
+		c, err := e.Run(tickTrace(100), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Results) != n || len(c.Baseline) != 2 || c.Baseline[0].Policy != "session" || n == 2 && c.Baseline[0] != c.Results[1][0] {
+			t.Errorf("%d policies: %d results, baseline %+v", n, len(c.Results), c.Baseline)
+		}
+		if rows := c.Summaries(); rows[0].Against == nil || rows[0].Against.Policy != "session" {
+			t.Errorf("%+v", rows[0])
+		}
 	}
 }
 

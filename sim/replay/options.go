@@ -50,6 +50,11 @@ type Options struct {
 	// TokenNoise is the largest relative error of an agent's prompt token
 	// counts, uniformly distributed.
 	TokenNoise float64
+	// MaxTokens is the max_tokens of every request, in place of the trace's; 0
+	// leaves it.
+	MaxTokens int
+	// SLO is what Result.Goodput counts; zero means DefaultSLO.
+	SLO SLO
 	// Failures are replicas that die, in any order.
 	Failures []Failure
 
@@ -77,6 +82,9 @@ func (s *Setup) Validate() error {
 }
 
 func (o *Options) setDefaults() {
+	if o.SLO == (SLO{}) {
+		o.SLO = DefaultSLO
+	}
 	if o.Agents == 0 {
 		o.Agents = 1
 	}
@@ -105,6 +113,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("a feedback delay of %v, want 0 or more", o.FeedbackDelay)
 	case o.Poll != 0 && o.Poll < time.Millisecond || o.Metrics != 0 && o.Metrics < time.Millisecond:
 		return errors.New("a poll or metrics interval below 1ms")
+	case o.MaxTokens < 0:
+		return fmt.Errorf("max_tokens of %d, want 0 or more", o.MaxTokens)
 	case !(o.TokenNoise >= 0 && o.TokenNoise < 1):
 		return fmt.Errorf("a token noise of %v, want 0 to below 1", o.TokenNoise)
 	case o.Poll > 0 && (o.NoFirstToken || o.Agents > 1):

@@ -13,15 +13,18 @@ import (
 	"pointsman/decider/queue"
 )
 
-// SharedCache is the name of the bound that RunShared computes.
-const SharedCache = "shared_cache"
+// The names of what RunShared and RunBound compute.
+const (
+	SharedCache = "shared_cache"
+	LowerBound  = "lower_bound"
+)
 
 // Policy is a policy to replay.
 type Policy struct {
 	Name string // as it was given
 	Flow string // as a YAML flow mapping, for a configuration
 	Late bool   // it holds requests until a replica has capacity
-	// New makes an instance; nil stands for SharedCache.
+	// New makes an instance; nil stands for SharedCache or LowerBound.
 	New func() (decider.Policy, error)
 }
 
@@ -115,10 +118,16 @@ func splitOutside(s string, sep byte) []string {
 }
 
 // Admission returns the admission that the policy needs, nil for most. It lets
-// requests wait as long as the engines' own queues would.
-func (p *Policy) Admission() *decider.Admission {
+// requests wait as long as the engines' own queues would or, with shed, as long
+// and as many as production's default.
+func (p *Policy) Admission(shed bool) *decider.Admission {
 	if !p.Late {
 		return nil
+	}
+	if shed {
+		return &decider.Admission{Hold: true, Bands: []queue.Band{{
+			Name: config.DefaultBand, Order: queue.ByWork, TTL: queue.DefaultTTL, MaxRequests: queue.DefaultMaxRequests,
+		}}}
 	}
 	return &decider.Admission{Hold: true, Bands: []queue.Band{{
 		Name: config.DefaultBand, Order: queue.ByWork, TTL: 24 * time.Hour, MaxRequests: math.MaxInt,

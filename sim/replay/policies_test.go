@@ -25,8 +25,8 @@ func TestParsePolicies(t *testing.T) {
 	for _, p := range list {
 		names, flows = append(names, p.Name), append(flows, p.Flow)
 		late := p.Name == "least_work_late"
-		if p.Late != late || (p.Admission() != nil) != late {
-			t.Errorf("%s: late %v, admission %v", p.Name, p.Late, p.Admission())
+		if p.Late != late || (p.Admission(false) != nil) != late {
+			t.Errorf("%s: late %v, admission %v", p.Name, p.Late, p.Admission(false))
 		}
 		if (p.New == nil) != (p.Name == SharedCache) {
 			t.Errorf("%s: New is nil: %v", p.Name, p.New == nil)

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// The SLO that goodput counts: the first token within sloTTFT, and the other
-// tokens sloTPOT apart on average, about the speed of reading.
-const (
-	sloTTFT = 5 * time.Second
-	sloTPOT = 200 * time.Millisecond
-)
-
 // Result is the result of one replay.
 type Result struct {
 	Policy string
 	// TTFT and E2E are the times to first and to last token of the requests
 	// that were served, sorted.
 	TTFT, E2E []time.Duration
+	// TPOT are their mean times from one token to the next, sorted. Answers of
+	// one token have none.
+	TPOT []time.Duration
 	// HitRate is the share of prompt tokens found in a cache, 0 to 1.
 	HitRate float64
-	// Goodput is the share of all requests that were served within the SLO.
-	Goodput float64
+	// Goodput is the share of all requests that were served within Options.SLO,
+	// Good within 5 s and at the speed of reading, 200 ms a token.
+	Goodput, Good float64
+	// TokensPerSecond are the output tokens of the requests that were served, over
+	// the time from the first arrival to the last end.
+	TokensPerSecond float64
 	// Imbalance is the largest computed prompt work of a replica, relative to
 	// its speed, over the mean. 1 is even.
 	Imbalance float64
@@ -63,7 +63,7 @@ func Mean(times []time.Duration) time.Duration {
 // result summarises a simulation that has ended.
 func (s *simulation) result(policy string) *Result {
 	r := &Result{Policy: policy, Load: s.load.points}
-	good := 0
+	good, reads, tokens, last := 0, 0, 0, time.Duration(0)
 	for i := range s.flights {
 		f := &s.flights[i]
 		for len(r.Groups) <= f.request.Group {
@@ -82,13 +82,25 @@ func (s *simulation) result(policy string) *Result {
 			ttft, rest := f.first-f.at, f.done-f.first
 			group.TTFT = append(group.TTFT, ttft)
 			r.TTFT, r.E2E = append(r.TTFT, ttft), append(r.E2E, f.done-f.at)
-			if ttft <= sloTTFT && rest <= sloTPOT*time.Duration(f.request.Output) {
+			if f.request.Output > 1 {
+				r.TPOT = append(r.TPOT, rest/time.Duration(f.request.Output-1))
+			}
+			if s.o.SLO.meets(f) {
 				good++
 			}
+			if reading.meets(f) {
+				reads++
+			}
+			tokens, last = tokens+f.request.Output, max(last, f.done)
 		}
 	}
 	r.Goodput = float64(good) / float64(len(s.flights))
+	r.Good = float64(reads) / float64(len(s.flights))
+	if last > 0 {
+		r.TokensPerSecond = float64(tokens) / (last - s.flights[0].at).Seconds()
+	}
 	slices.Sort(r.TTFT)
+	slices.Sort(r.TPOT)
 	for i := range r.Groups {
 		slices.Sort(r.Groups[i].TTFT)
 	}

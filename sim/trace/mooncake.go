@@ -21,6 +21,7 @@ type mooncakeLine struct {
 	Input     int      `json:"input_length"`
 	Output    int      `json:"output_length"`
 	HashIDs   []uint64 `json:"hash_ids"`
+	MaxTokens int      `json:"max_tokens"`
 }
 
 func (l *mooncakeLine) request() (Request, error) {
@@ -31,7 +32,7 @@ func (l *mooncakeLine) request() (Request, error) {
 		return Request{}, errors.New("more hash_ids than blocks of 512 tokens")
 	}
 	return Request{
-		Input: l.Input, Output: max(l.Output, 1), Estimate: l.Input, Stream: true,
+		Input: l.Input, Output: max(l.Output, 1), Estimate: l.Input, Stream: true, MaxTokens: min(max(l.MaxTokens, 0), maxTokens),
 		// Partial blocks included: inferSessions needs them and drops them.
 		Blocks: l.HashIDs,
 	}, nil

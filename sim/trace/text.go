@@ -109,7 +109,7 @@ func (t *textReader) parse(l *line, visible int) (Request, error) {
 	out := Request{
 		Input: max(r.Input, 1), Output: l.Tokens, Estimate: r.Input,
 		Blocks: append([]uint64(nil), r.Blocks...), Session: r.Session, HasSession: r.HasSession,
-		Stream: r.Stream,
+		Stream: r.Stream, MaxTokens: max(r.Output, 0),
 	}
 	if out.Output <= 0 {
 		out.Output = r.Output

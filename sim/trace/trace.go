@@ -26,6 +26,9 @@ type Request struct {
 	At time.Duration // since the first request
 	// Input and Output are token counts as the engine sees them, at least 1.
 	Input, Output int
+	// MaxTokens is the longest answer that the client asked for; 0 means that it
+	// did not say.
+	MaxTokens int
 	// Blocks are the chained keys of the prompt's full blocks; see sim.Job.Blocks.
 	Blocks []uint64
 	// Visible and Estimate are what an agent extracts from the request: the

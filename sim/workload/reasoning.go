@@ -10,6 +10,6 @@ func reasoning(g *generator) {
 	g.poisson(16_000, 60*time.Millisecond, func(at time.Duration) {
 		t := system.clone()
 		t.extend(g.around(330, 0.9, 10, 8000))
-		g.ask(at, t, g.around(1950, 0.7, 100, 16_000), g.session(), false)
+		g.ask(at, t, g.around(1700, 0.9, 100, 16_000), g.session(), false)
 	})
 }
