@@ -39,6 +39,10 @@ type Server struct {
 	// a dot. They are set before Serve.
 	Hosts []string
 
+	// Refusals, unless nil, returns what HAProxy refuses, for /status. It is set
+	// before Serve.
+	Refusals func() []string
+
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
 	Signals func() any
@@ -150,12 +154,17 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 type Status struct {
 	Version string               `json:"version"`
 	Pools   []decider.PoolStatus `json:"pools"`
+	// Refusals are the changes of servers that HAProxy refuses, in its own words.
+	Refusals []string `json:"runtime_api_refusals,omitempty"`
 }
 
 func (s *Server) status() Status {
 	st := Status{Version: s.version, Pools: []decider.PoolStatus{}}
 	for _, p := range s.decider.Pools() {
 		st.Pools = append(st.Pools, p.Status())
+	}
+	if s.Refusals != nil {
+		st.Refusals = s.Refusals()
 	}
 	return st
 }

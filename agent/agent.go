@@ -89,6 +89,9 @@ func New(o Options) (*Agent, error) {
 	}
 	a.admin.Hosts = conf.File.Listen.AdminHosts
 	a.admin.Signals = func() any { return a.engines.Status() }
+	if a.runtime = a.newRuntime(); a.runtime != nil {
+		a.admin.Refusals = a.runtime.Refusals
+	}
 	exportSPOE(set, a.spoe)
 	a.apply()
 	return a, nil
@@ -112,7 +115,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.followHAProxy(ctx)
+	if a.runtime != nil {
+		go a.runtime.Run(ctx)
+	}
 	go a.engines.Run(ctx)
 	go a.tick(ctx)
 	a.watch()
@@ -151,18 +156,18 @@ func (a *Agent) warn() {
 	}
 }
 
-// followHAProxy begins to follow HAProxy's runtime API, where it is configured.
-func (a *Agent) followHAProxy(ctx context.Context) {
+// newRuntime returns what follows HAProxy's runtime API, or nil where none is
+// configured.
+func (a *Agent) newRuntime() *haproxy.Runtime {
 	h := &a.conf.File.HAProxy
 	if h.RuntimeAPI == "" {
-		return
+		return nil
 	}
 	network, address := split(h.RuntimeAPI)
-	a.runtime = &haproxy.Runtime{
+	return &haproxy.Runtime{
 		Network: network, Address: address, Poll: h.Poll,
 		Decider: a.decider, Log: a.Log, Members: a.sources.members,
 	}
-	go a.runtime.Run(ctx)
 }
 
 // maxConns is how many connections HAProxy may open. An answer that is held

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -32,9 +34,10 @@ type Feed struct {
 	ttft      sync.Map // pool name → *metrics.PrometheusHistogram
 
 	accepted *listen.Group
+	evicted  listen.BurstLog
 
 	mu          sync.Mutex
-	conns       map[net.Conn]struct{}
+	conns       map[net.Conn]*atomic.Int64 // when its last line came, in Unix nanoseconds
 	ls          map[net.Listener]struct{}
 	packets     []net.PacketConn
 	pendingEnds []pendingEnd // by time
@@ -51,8 +54,17 @@ var TTFTBuckets = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120}
 const maxLine = 64 << 10
 
 // maxFeedConns bounds the connections of rings: one for each HAProxy process,
-// and two while it is reloaded. Each takes a buffer of maxLine.
+// and two while it is reloaded. Each takes a buffer of maxLine. A connection above
+// the bound replaces the one that has been silent for longest, so that connections
+// which only wait cannot keep HAProxy out.
 const maxFeedConns = 256
+
+// A connection is closed after feedIdle without a line, and lineTime after the
+// beginning of a line that does not end. HAProxy connects again.
+const (
+	feedIdle = 5 * time.Minute
+	lineTime = 10 * time.Second
+)
 
 // NewFeed returns a Feed that reports outcomes to d and metrics to set.
 func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
@@ -62,8 +74,8 @@ func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 		Ignored:   set.NewCounter(`pointsman_feed_ignored_total{proxy="haproxy"}`),
 		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
 		Recovered: set.NewCounter(`pointsman_feed_recovered_total{proxy="haproxy"}`),
-		accepted:  listen.NewGroup("feed", maxFeedConns, log),
-		conns:     map[net.Conn]struct{}{}, ls: map[net.Listener]struct{}{},
+		accepted:  listen.NewGroup("feed", 2*maxFeedConns, log),
+		conns:     map[net.Conn]*atomic.Int64{}, ls: map[net.Listener]struct{}{},
 	}
 	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.accepted.Stats().Open) })
 	return f
@@ -96,11 +108,31 @@ func (f *Feed) Serve(l net.Listener) error {
 			c.Close()
 			continue
 		}
-		f.conns[c] = struct{}{}
+		used := new(atomic.Int64)
+		used.Store(time.Now().UnixNano())
+		if len(f.conns) >= maxFeedConns {
+			f.evict()
+		}
+		f.conns[c] = used
 		f.wg.Add(1)
 		f.mu.Unlock()
-		go f.serve(c)
+		go f.serve(c, used)
 	}
+}
+
+// evict closes the connection that has been silent for longest. The caller holds
+// the lock.
+func (f *Feed) evict() {
+	var oldest net.Conn
+	since := int64(math.MaxInt64)
+	for c, used := range f.conns {
+		if n := used.Load(); n < since {
+			oldest, since = c, n
+		}
+	}
+	delete(f.conns, oldest)
+	f.evicted.Warn(f.log, "too many feed connections: the one that was silent for longest is closed", "limit", maxFeedConns)
+	oldest.Close()
 }
 
 // Close stops accepting, closes the connections and waits for their readers.
@@ -120,7 +152,7 @@ func (f *Feed) Close() {
 	f.wg.Wait()
 }
 
-func (f *Feed) serve(c net.Conn) {
+func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 	if tcp, ok := c.(*listen.Conn).Conn.(*net.TCPConn); ok {
 		// HAProxy gets a reset however this process ends. HAProxy 3.0 ignores an
 		// orderly close: its ring would never connect again.
@@ -135,7 +167,10 @@ func (f *Feed) serve(c net.Conn) {
 		f.mu.Unlock()
 		f.wg.Done()
 	}()
-	err := readLines(c, f.line)
+	err := readLines(c, func(text []byte) {
+		used.Store(time.Now().UnixNano())
+		f.line(text)
+	}, func(d time.Duration) { c.SetReadDeadline(time.Now().Add(d)) })
 	var lost *net.OpError // the proxy went away, as at a reload, or Close was called
 	if err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &lost) {
 		f.Malformed.Inc()
@@ -143,13 +178,20 @@ func (f *Feed) serve(c net.Conn) {
 	}
 }
 
-// readLines hands each line of r to line, which must not keep it.
-func readLines(r io.Reader, line func([]byte)) error {
+// readLines hands each line of r to line, which must not keep it. Before it waits,
+// it calls within with the time that it will wait at most.
+func readLines(r io.Reader, line func([]byte), within func(time.Duration)) error {
 	in := bufio.NewReaderSize(r, maxLine+16)
 	for {
+		if in.Buffered() == 0 {
+			within(feedIdle)
+		}
 		n, err := readLength(in)
 		if err != nil {
 			return err
+		}
+		if in.Buffered() < n {
+			within(lineTime)
 		}
 		text, err := in.Peek(n)
 		if err != nil {

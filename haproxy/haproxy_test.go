@@ -109,7 +109,7 @@ func FuzzFeedFraming(f *testing.F) {
 	f.Add([]byte(" x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		read := 0
-		err := readLines(bytes.NewReader(b), func(l []byte) { read += len(l) })
+		err := readLines(bytes.NewReader(b), func(l []byte) { read += len(l) }, func(time.Duration) {})
 		if err == nil || read > len(b) {
 			t.Errorf("read %d of %d bytes, error %v", read, len(b), err)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"pointsman/decider"
 )
@@ -35,21 +36,38 @@ func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string]
 	}
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	for i, c := range commands(pool, has, want) {
-		if i == maxCommands {
+	list := commands(pool, has, want)
+	r.refused.retain(pool, list)
+	sent := 0
+	for _, c := range list {
+		if sent == maxCommands {
 			return
 		}
-		answer, err := r.command(ctx, c)
+		if r.refused.pauses(c.server, time.Now()) {
+			continue
+		}
+		sent++
+		answer, err := r.command(ctx, c.text)
 		if err != nil {
 			r.Log.Warn("runtime API", "pool", pool, "error", err)
 			return
 		}
-		r.Log.Debug("runtime API", "command", c, "answer", answer)
+		r.Log.Debug("runtime API", "command", c.text, "answer", answer)
+		if c.last && r.refused.answered(c.server, answer, time.Now()) {
+			r.Log.Warn("HAProxy refuses to change a server", "command", c.text, "answer", answer, "retry", retryRefused.String())
+		}
 	}
 }
 
+// command is one of those that change a server.
+type command struct {
+	server string // BACKEND/NAME
+	text   string
+	last   bool // its answer says whether the change was made
+}
+
 // commands returns the commands that turn has into want.
-func commands(pool string, has []decider.ReplicaState, want []Member) (list []string) {
+func commands(pool string, has []decider.ReplicaState, want []Member) (list []command) {
 	there := map[string]decider.ReplicaState{}
 	for _, s := range has {
 		there[s.Name] = s
@@ -58,14 +76,15 @@ func commands(pool string, has []decider.ReplicaState, want []Member) (list []st
 		if _, ok := there[m.Name]; !ok {
 			name := pool + "/" + m.Name
 			list = append(list,
-				fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2", name, m.Address, max(m.Weight, 1)),
-				"enable health "+name, "enable server "+name)
+				command{name, fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2", name, m.Address, max(m.Weight, 1)), true},
+				command{name, "enable health " + name, false}, command{name, "enable server " + name, false})
 		}
 		delete(there, m.Name)
 	}
 	for _, s := range has {
 		if _, left := there[s.Name]; left && isAddress(s.Name) {
-			list = append(list, fmt.Sprintf("set server %s/%s state maint", pool, s.Name), fmt.Sprintf("del server %s/%s", pool, s.Name))
+			name := pool + "/" + s.Name
+			list = append(list, command{name, "set server " + name + " state maint", false}, command{name, "del server " + name, true})
 		}
 	}
 	return list

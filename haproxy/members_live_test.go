@@ -2,7 +2,9 @@ package haproxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -19,7 +21,8 @@ type api struct {
 	mu       sync.Mutex
 	servers  map[string]string // name → address
 	commands []string
-	mute     bool // it closes the connection instead of answering
+	refuses  string // the answer to each change, none of which it makes
+	mute     bool   // it closes the connection instead of answering
 }
 
 func (a *api) serve(l net.Listener) {
@@ -49,6 +52,9 @@ func (a *api) answer(line string) string {
 		return text + "\n"
 	}
 	a.commands = append(a.commands, line)
+	if a.refuses != "" {
+		return a.refuses
+	}
 	name := strings.TrimPrefix(w[2], "llama/")
 	switch w[0] + " " + w[1] {
 	case "add server":
@@ -158,5 +164,41 @@ func TestMembersInBatches(t *testing.T) {
 	r.Reconcile(t.Context(), "llama")
 	if n := len(hap.names()); n != len(members) {
 		t.Errorf("%d servers, want %d", n, len(members))
+	}
+}
+
+// A change that HAProxy refuses is logged once, with its own words, which the status
+// shows too, and is not asked for at each poll.
+func TestRefusalsAreReportedOnce(t *testing.T) {
+	d, _ := newDecider()
+	hap := &api{servers: map[string]string{"10.0.0.7:1": "10.0.0.7:1"}, refuses: "Permission denied\n"}
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() { hap.serve(l) })
+	defer func() { l.Close(); served.Wait() }()
+	var log bytes.Buffer
+	r := &Runtime{Network: "unix", Address: l.Addr().String(), Decider: d, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Members: func(string) ([]Member, bool) { return []Member{{"10.0.0.8:1", "10.0.0.8:1", 1}}, true }}
+	for range 20 {
+		r.Reconcile(t.Context(), "llama")
+	}
+	if n := len(hap.commands); n > 10 {
+		t.Errorf("%d commands", n)
+	}
+	if n := strings.Count(log.String(), `answer="Permission denied"`); n != 2 {
+		t.Errorf("%d log lines for two servers:\n%s", n, log.String())
+	}
+	if got := r.Refusals(); len(got) != 2 || got[0] != "llama/10.0.0.7:1: Permission denied" {
+		t.Errorf("refusals %q", got)
+	}
+	hap.mu.Lock()
+	hap.servers, hap.refuses = map[string]string{"10.0.0.8:1": "10.0.0.8:1"}, ""
+	hap.mu.Unlock()
+	r.Reconcile(t.Context(), "llama")
+	if got := r.Refusals(); len(got) != 0 {
+		t.Errorf("refusals %q of what has been done", got)
 	}
 }

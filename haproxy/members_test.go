@@ -10,7 +10,10 @@ import (
 func TestCommands(t *testing.T) {
 	has := []decider.ReplicaState{{Name: "10.0.0.1:8000"}, {Name: "10.0.0.2:8000"}, {Name: "fd00::1:8000"}, {Name: "theirs"}, {Name: "r:1"}}
 	want := []Member{{"10.0.0.1:8000", "10.0.0.1:8000", 0}, {"fd00::2:8000", "[fd00::2]:8000", 3}}
-	got := commands("llama", has, want)
+	var got []string
+	for _, c := range commands("llama", has, want) {
+		got = append(got, c.text)
+	}
 	if fmt.Sprint(got) != fmt.Sprint([]string{
 		"add server llama/fd00::2:8000 [fd00::2]:8000 weight 3 check inter 2s fall 3 rise 2",
 		"enable health llama/fd00::2:8000", "enable server llama/fd00::2:8000",
@@ -20,6 +23,6 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if got := commands("llama", has, []Member{{"10.0.0.1:8000", "", 1}, {"10.0.0.2:8000", "", 1}, {"fd00::1:8000", "", 1}}); len(got) != 0 {
-		t.Errorf("nothing is to be done: %q", got)
+		t.Errorf("nothing is to be done: %v", got)
 	}
 }

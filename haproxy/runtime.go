@@ -31,6 +31,7 @@ type Runtime struct {
 	Members func(pool string) ([]Member, bool)
 
 	changing sync.Mutex // held while servers are added and deleted
+	refused  refusals
 }
 
 // queryTimeout bounds one query of the runtime API.

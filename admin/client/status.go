@@ -26,6 +26,9 @@ func PrintStatus(w io.Writer, answer []byte) error {
 
 func printStatus(w io.Writer, s *admin.Status) {
 	fmt.Fprintf(w, "pointsman %s\n", s.Version)
+	for _, r := range s.Refusals {
+		fmt.Fprintf(w, "HAProxy refuses %s\n", r)
+	}
 	for _, p := range s.Pools {
 		models := "any model"
 		if len(p.Models) > 0 {
