@@ -31,13 +31,14 @@ func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
 }
 
 func nginxOptions(c *resolve.Config) nginx.Options {
-	showAdmission := map[string]bool{}
+	showAdmission, admits := map[string]bool{}, false
 	for _, p := range c.Pools {
+		admits = admits || p.Admission != nil
 		if p.Admission != nil && p.Admission.ResponseHeaders {
 			showAdmission[p.Name] = true
 		}
 	}
-	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), ResponseHeaders: showAdmission}
+	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), RefuseUnreadable: admits, ResponseHeaders: showAdmission}
 }
 
 // stop answers the requests under way, then ends the feed.

@@ -97,6 +97,9 @@ type HAProxy struct {
 	// HAProxy 2.6 it is also what each request pays while the agent is dead,
 	// until the check has marked it DOWN; 3.x notices at once.
 	ProcessingTimeout time.Duration `yaml:"processing_timeout"`
+	// BodyPriority lets the priority in a request's body set its place in HAProxy's
+	// queues, where no admission does.
+	BodyPriority bool `yaml:"body_priority"`
 }
 
 // Nginx holds what concerns nginx: the choices of the configuration rendered
@@ -131,6 +134,9 @@ type Health struct {
 // Scan bounds how much of a request body is scanned.
 type Scan struct {
 	Limit Bytes `yaml:"limit"` // bytes of one body
+	// DuplicateModels says what happens to a body that names two different models:
+	// one of DuplicateModels.
+	DuplicateModels string `yaml:"duplicate_models"`
 }
 
 // Agent says where the agent itself runs, in the words of Replica.Node and
@@ -224,6 +230,10 @@ type Replica struct {
 	line, col int
 }
 
+// DuplicateModels are the valid values of Scan.DuplicateModels: the last one counts,
+// as in most decoders, or the request is refused.
+var DuplicateModels = []string{"last", "refuse"}
+
 // Engines are the valid values of Pool.Engine.
 var Engines = metrics.KindNames()
 
@@ -251,7 +261,7 @@ func Default() *Config {
 			ProcessingTimeout: 100 * time.Millisecond,
 			BodyBuffer:        1 << 20,
 		},
-		Scan:  Scan{Limit: prompt.DefaultLimit},
+		Scan:  Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
 		Lease: decider.DefaultLease,
 	}
 }

@@ -134,7 +134,7 @@ pools:
 	if !reflect.DeepEqual(c.Listen, Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902", AdminHosts: []string{"gw.example.org"}, SocketMode: "0600", SocketGroup: "proxies"}) || c.Listen.Mode() != 0o600 {
 		t.Errorf("listen %+v", c.Listen)
 	}
-	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond}
+	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond, false}
 	if c.HAProxy != h || c.Scan.Limit != 65536 || c.Lease != 90*time.Second || c.DefaultPool != "b" {
 		t.Errorf("got %+v", c)
 	}

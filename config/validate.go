@@ -38,6 +38,7 @@ func (v *validator) all(checks Checks) {
 	v.listen()
 	v.haproxy()
 	v.nginx()
+	v.oneOf("scan.duplicate_models", v.config.Scan.DuplicateModels, DuplicateModels)
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {

@@ -40,6 +40,7 @@ type findings struct {
 	ring         bool
 	profile      bool
 	spoe         bool
+	gates        []int    // lines that decide by the model of the body as HAProxy reads it
 	routes       []string // arguments of use_backend and default_backend
 
 	bufsize, bufsizeLine int
@@ -72,6 +73,9 @@ func (f *findings) add(s *Statement) {
 		}
 		b.follows = b.follows || s.Is("use-server") && strings.Contains(s.Text(), "txn.pm.server")
 		b.closes = b.closes || closes
+	}
+	if text := s.Text(); !s.Is("use_backend") && strings.Contains(text, "json_query") && strings.Contains(text, "model") {
+		f.gates = append(f.gates, s.Line)
 	}
 	switch {
 	case s.Is("timeout", "queue"):
@@ -118,6 +122,9 @@ func (f *findings) advice(w Wanted) (out []string) {
 	}
 	if !f.reaches(w.Pools) && !f.spoe {
 		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))
+	}
+	for _, line := range f.gates {
+		say("line %d: json_query can see another model than pointsman routes by (a second key, an escaped one, a long body): decide by var(txn.pm.model), after the lines that ask the agent", line)
 	}
 	if f.queue > 0 && f.queue < w.Queue {
 		say("line %d: timeout queue is %v, shorter than the %v for which the admission's ttl lets requests wait", f.queueLine, f.queue, w.Queue)

@@ -30,6 +30,8 @@ frontend fe
 		{"use_backend llama", "use_backend web", "never asked"},
 		{"option abortonclose", "option abortonclose\n    timeout queue 60s", "timeout queue is 1m0s"},
 		{"option abortonclose", "option abortonclose\n    timeout queue 3m\nbackend b\n    timeout queue 5000", "timeout queue is 5s"},
+		{"    use_backend llama", "    http-request deny if !{ req.body,json_query('$.model') -m str mine }\n    use_backend llama", "line 7: json_query can see another model"},
+		{"    use_backend llama", "    acl big req.body,json_query('$.model') -m beg big-\n    use_backend llama", "line 7: json_query can see another model"},
 		{"# chroot", "\n    chroot", "listen on /elsewhere/run/pm.sock too"},
 	} {
 		got := Advise([]byte(strings.Replace(good, c.old, c.new, 1)), want)

@@ -106,6 +106,7 @@ func answer(w *spoa.Reply, r *intake.Request) {
 		}
 	}
 	set("why", d.Why)
+	set("model", r.Model)
 	if d.Band != "" {
 		w.SetString("band", d.Band)
 		w.SetInt("wait", d.Wait.Milliseconds())
@@ -126,7 +127,7 @@ func answer(w *spoa.Reply, r *intake.Request) {
 	case d.Ordered:
 		w.SetInt("prio", int64(d.Class))
 		w.SetInt("offset", int64(d.Offset))
-	case r.Priority != 0:
+	case r.Queued:
 		// HAProxy's classes reach from -2047 to 2047, the lowest first, as
 		// vLLM's priorities do.
 		w.SetInt("prio", int64(max(-2047, min(2047, r.Priority))))

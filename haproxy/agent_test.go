@@ -62,7 +62,7 @@ func TestDecisionOverSPOE(t *testing.T) {
 
 	p.ask(2, "rid", rids(2), "path", "/v1/chat/completions", "head", `{"model":"coder","priority":9999,"messages":[`)
 	_, got = p.answer()
-	want(t, "by the head of a large body", got, "pool", "code", "server", "c1", "prio", "2047")
+	want(t, "by the head of a large body", got, "pool", "code", "server", "c1", "prio", "", "model", "coder")
 
 	p.ask(3, "rid", rids(3), "path", "/v1/chat/completions", "pool", "code", "body", chat)
 	_, got = p.answer()

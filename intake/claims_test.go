@@ -79,3 +79,31 @@ func TestPriceOfMedia(t *testing.T) {
 		}
 	}
 }
+
+// A body that names two models is refused where that is asked for, and its
+// priority is for the proxy's queues only where that is.
+func TestAmbiguousBodies(t *testing.T) {
+	in := newIntake()
+	c := Config{Pools: []decider.PoolConfig{pool("llama", "m"), pool("other", "o")}}
+	b := []byte(`{"model":"o","priority":3,"mod\u0065l":"m"}`)
+	read := func() (r Request, ok bool) {
+		in.Apply(c)
+		ok = in.Read(&r, Input{Path: []byte(chat), Body: b, BodySize: len(b)})
+		return r, ok
+	}
+	if r, ok := read(); !ok || r.Model != "m" || r.Queued || r.Priority != 3 {
+		t.Errorf("by default: %v %+v", ok, r.Request)
+	}
+	c.BodyPriority = true
+	if r, _ := read(); !r.Queued {
+		t.Error("the priority is not for the queues")
+	}
+	c.OneModel = true
+	if r, ok := read(); ok || r.Decision.Status != 400 || r.Decision.Why != "two_models" {
+		t.Errorf("refused: %v %+v", ok, r.Decision)
+	}
+	b = []byte(`{"model":"m","model":"m"}`)
+	if r, ok := read(); !ok {
+		t.Errorf("twice the same: %+v", r.Decision)
+	}
+}

@@ -41,7 +41,13 @@ type Config struct {
 	DefaultPool string             // takes unknown and unseen models; "" = none
 	Session     session.Headers
 	ModelHeader session.Headers // names the model of a body too long to show it
-	ScanLimit   int             // bytes of a body that are scanned; 0 = prompt.DefaultLimit
+	// OneModel refuses bodies that name two different models: decoders differ in
+	// which one they take.
+	OneModel bool
+	// BodyPriority lets the priority in a body set the request's place in the
+	// proxy's queues.
+	BodyPriority bool
+	ScanLimit    int // bytes of a body that are scanned; 0 = prompt.DefaultLimit
 }
 
 // Split is one branch of a weighted route.

@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"net/http"
+
 	"pointsman/decider"
 	"pointsman/prompt"
 	"pointsman/session"
@@ -24,6 +26,7 @@ type Input struct {
 type Request struct {
 	decider.Request
 	Decision decider.Decision
+	Queued   bool // the body's priority is its place in the proxy's queues
 
 	endpoint prompt.Endpoint
 	body     *prompt.Body // nil while the request is held
@@ -46,6 +49,11 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		r.Session, r.HasSession = session.Key(id), true
 	}
 	r.scan(&in, t.scanLimit)
+	r.Queued = t.priority && r.body.HasPriority
+	if t.oneModel && r.body.Ambiguous {
+		r.Decision = decider.Decision{Status: http.StatusBadRequest, Reason: "The body names more than one model.", Why: "two_models"}
+		return false
+	}
 	to := i.find(t, r, &in)
 	if to == nil {
 		return false

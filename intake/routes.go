@@ -18,6 +18,8 @@ type table struct {
 	session     session.Headers
 	modelHeader session.Headers
 	scanLimit   int
+	oneModel    bool
+	priority    bool
 }
 
 // destination is a pool, and how its requests are classified.
@@ -46,6 +48,8 @@ func newTable(c Config, d *decider.Decider) *table {
 		session:     c.Session,
 		modelHeader: c.ModelHeader,
 		scanLimit:   c.ScanLimit,
+		oneModel:    c.OneModel,
+		priority:    c.BodyPriority,
 	}
 	for _, pc := range c.Pools {
 		to := &destination{pool: d.Pool(pc.Name)}

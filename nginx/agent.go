@@ -56,6 +56,9 @@ type Options struct {
 	// MostHeld is how many answers may be held at the same time. The connection
 	// limit grows by it.
 	MostHeld int
+	// RefuseUnreadable answers 400 to questions that cannot be read. Otherwise nginx
+	// balances them by itself, past an admission.
+	RefuseUnreadable bool
 	// ResponseHeaders names the pools whose responses carry the band and the time
 	// that the request was held.
 	ResponseHeaders map[string]bool
@@ -305,6 +308,10 @@ func (a *Agent) panicked(r any) {
 func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
 	a.malformed.Inc()
 	ctx.Response.Reset()
+	if a.options.Load().RefuseUnreadable {
+		refuse(&ctx.Response, fasthttp.StatusBadRequest, string(appendRefusal(nil, fasthttp.StatusBadRequest, "")))
+		return
+	}
 	balance(&ctx.Response)
 }
 

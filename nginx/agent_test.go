@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -239,6 +240,21 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if n := a.memory.Load(); n != 0 || a.clipped.Get() != 4 {
 		t.Errorf("%d bytes, %d clipped", n, a.clipped.Get())
+	}
+}
+
+// With an admission nothing goes around it: what cannot be read is refused.
+func TestUnreadableIsRefused(t *testing.T) {
+	a := ask(t, Options{RefuseUnreadable: true})
+	c, err := a.l.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nX-A: a\x01b\r\nContent-Length: %d\r\n\r\n%s", len(chat), chat)
+	b, _ := io.ReadAll(c)
+	if s := string(b); !strings.HasPrefix(s, "HTTP/1.1 400 ") || strings.Contains(s, "X-Accel-Redirect") || !strings.Contains(s, `"type":"invalid_request_error"`) {
+		t.Errorf("answered %q", s)
 	}
 }
 

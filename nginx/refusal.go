@@ -5,6 +5,8 @@ package nginx
 func appendRefusal(b []byte, status int, reason string) []byte {
 	message, kind, param, code := "No replica is available.", "server_error", "null", "service_unavailable"
 	switch status {
+	case 400:
+		message, kind, code = "The request cannot be read.", "invalid_request_error", "bad_request"
 	case 404:
 		message, kind, param, code = "The model does not exist.", "invalid_request_error", `"model"`, "model_not_found"
 	case 429:

@@ -21,12 +21,14 @@ var modelHeaders = []string{"x-gateway-model-name", "x-model"}
 func (r *Config) Intake(epoch time.Time) intake.Config {
 	c := r.File
 	ic := intake.Config{
-		DefaultPool: c.DefaultPool,
-		Session:     session.NewHeaders(c.Session.Headers),
-		ModelHeader: session.NewHeaders(modelHeaders),
-		ScanLimit:   int(c.Scan.Limit),
-		Routes:      map[string][]intake.Split{},
-		Classes:     map[string]intake.Classes{},
+		DefaultPool:  c.DefaultPool,
+		Session:      session.NewHeaders(c.Session.Headers),
+		ModelHeader:  session.NewHeaders(modelHeaders),
+		ScanLimit:    int(c.Scan.Limit),
+		OneModel:     c.Scan.DuplicateModels == "refuse",
+		BodyPriority: c.HAProxy.BodyPriority,
+		Routes:       map[string][]intake.Split{},
+		Classes:      map[string]intake.Classes{},
 	}
 	for model, route := range c.Models {
 		// In a fixed order, so that a session keeps its branch over restarts.

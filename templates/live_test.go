@@ -150,6 +150,7 @@ func (g *rig) refusals() {
 		message, kind, param, after string
 	}{
 		{vars{"status": 404, "reason": `no \"x\" here`}, 404, `no "x" here`, "invalid_request_error", "model", ""},
+		{vars{"status": 400}, 400, "The request cannot be read.", "invalid_request_error", "", ""},
 		{vars{"status": 404}, 404, "The model does not exist.", "invalid_request_error", "model", ""},
 		{vars{"status": 429, "reason": "busy", "retry_after": 7}, 429, "busy", "rate_limit_error", "", "7"},
 		{vars{"status": "429"}, 429, "Too many requests.", "rate_limit_error", "", "1"},

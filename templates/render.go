@@ -62,6 +62,8 @@ func feedFormat(event string) string {
 func refusal(status int) string {
 	message, kind, param, code := "", "", "null", ""
 	switch status {
+	case 400:
+		message, kind, code = "The request cannot be read.", "invalid_request_error", "bad_request"
 	case 404:
 		message, kind, param, code = "The model does not exist.", "invalid_request_error", `"model"`, "model_not_found"
 	case 429:
