@@ -148,6 +148,9 @@ type nginxView struct {
 	Feed   string
 	// AgentPattern finds the agent among the addresses that a request tried.
 	AgentPattern string
+	// Set is the variable that ends the names of the locations which the maps
+	// lead to; empty if there is one set of them.
+	Set string
 }
 
 // AdmissionHeaders reports whether the responses of any pool carry the band.
@@ -248,6 +251,10 @@ type nginxUpstream struct {
 	Servers []nginxServer
 	Pool    bool // of the pool as a whole
 }
+
+// Zone is the size of the upstream's shared memory in KB. A server needs about 1
+// KB of it: its own structure, its address and its name.
+func (u nginxUpstream) Zone() int { return 128 + 2*len(u.Servers) }
 
 type nginxServer struct {
 	Address string

@@ -18,10 +18,12 @@ import (
 
 type attachCmd struct {
 	HAProxy attachHAProxyCmd `cmd:"" name:"haproxy" help:"Attach to an HAProxy: prints the patch of its configuration, or writes it."`
+	Nginx   attachNginxCmd   `cmd:"" name:"nginx" help:"Attach to an nginx: prints the patch of its configuration, or writes it."`
 }
 
 type detachCmd struct {
 	HAProxy detachHAProxyCmd `cmd:"" name:"haproxy" help:"Take out of HAProxy's configuration what attach put in."`
+	Nginx   detachNginxCmd   `cmd:"" name:"nginx" help:"Take out of nginx's configuration what attach put in."`
 }
 
 // attachFlags are what attaching and detaching have in common.

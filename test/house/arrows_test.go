@@ -51,11 +51,12 @@ var arrows = map[string][]string{
 	// Programs.
 	"resolve":         {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":  {"attach", "haproxy", "resolve", "templates"},
+	"attach/nginx":    {"attach", "nginx", "resolve", "templates"},
 	"check":           {"haproxy", "nginx", "resolve", "templates"},
 	"admin/client":    {"admin", "decider", "engine"},
 	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":   {"admin/client", "agent", "attach", "attach/haproxy", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"cmd/pointsman":   {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {"sim/trace"},
 	"packaging":       {},

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"pointsman/attach"
+	attachnginx "pointsman/attach/nginx"
+	"pointsman/config"
+	"pointsman/resolve"
+)
+
+// nginxFlags are what attaching to nginx and detaching have in common.
+type nginxFlags struct {
+	NginxConfig string   `name:"nginx-config" default:"/etc/nginx/nginx.conf" type:"path" help:"Your nginx.conf; its includes are followed (${default})."`
+	Backend     []string `help:"Upstream, or host:port of a proxy_pass, that leads to LLM engines; by default those that look like it."`
+	Config      string   `default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	Out         string   `default:"${nginx_dir}" type:"path" help:"Folder of our own files (${default})."`
+	Write       bool     `help:"Change the files, after nginx -t of the result, with a backup in OUT/backup. Otherwise only print what would change."`
+}
+
+type (
+	attachNginxCmd struct{ nginxFlags }
+	detachNginxCmd struct{ nginxFlags }
+)
+
+func (f *nginxFlags) options(binary string) attachnginx.Options {
+	o := attachnginx.Options{
+		Main: f.NginxConfig, Backends: f.Backend, Config: f.Config, Out: f.Out,
+		AccessLog: "/var/log/nginx/access.log", ErrorLog: "/var/log/nginx/error.log",
+		Resolve: func(name string, text []byte) (*resolve.Config, error) {
+			o := resolve.Options{Policies: policies}
+			c, err := config.Parse(name, text, os.Getenv, o.Checks())
+			if err != nil {
+				return nil, err
+			}
+			return resolve.Resolve(c, o)
+		},
+	}
+	if binary == "" {
+		return o
+	}
+	out, _ := exec.Command(binary, "-V").CombinedOutput()
+	for option, to := range map[string]*string{"http-log-path": &o.AccessLog, "error-log-path": &o.ErrorLog} {
+		if m := regexp.MustCompile(`--` + option + `=(\S+)`).FindSubmatch(out); m != nil {
+			*to = string(m[1])
+		}
+	}
+	return o
+}
+
+func (c *attachNginxCmd) Run() error {
+	binary := nginxBinary()
+	r, err := attachnginx.Attach(c.options(binary))
+	if err != nil {
+		return err
+	}
+	for _, a := range r.Asks {
+		fmt.Fprintln(os.Stderr, "asks:", a)
+	}
+	return c.apply(os.Stdout, r, binary)
+}
+
+func (c *detachNginxCmd) Run() error {
+	binary := nginxBinary()
+	r, err := attachnginx.Detach(c.options(binary))
+	if err != nil {
+		return err
+	}
+	return c.apply(os.Stdout, r, binary)
+}
+
+// apply has nginx check the result, and prints or writes it.
+func (c *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) error {
+	for _, n := range r.Notes {
+		fmt.Fprintln(os.Stderr, "note:", n)
+	}
+	if !r.Changed() {
+		fmt.Fprintln(os.Stderr, "nothing to change")
+		return nil
+	}
+	switch {
+	case binary != "":
+		if err := r.Verify(func(args ...string) (string, error) {
+			out, err := exec.Command(binary, args...).CombinedOutput()
+			return string(out), err
+		}); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "nginx -t accepts the result")
+	case c.Write:
+		return errors.New("no nginx here to check the result: run this where nginx is, or apply the patch that is printed without --write")
+	default:
+		fmt.Fprintln(os.Stderr, "no nginx here: the result was not checked")
+	}
+	if !c.Write {
+		for _, change := range r.Changes {
+			if _, err := io.WriteString(w, attach.Diff(change.Path, change.Before, change.After)); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintln(os.Stderr, "nothing is written yet: add --write, or apply this with patch -d / -p1")
+		return nil
+	}
+	copies, err := attach.Write(r.Changes, filepath.Join(c.Out, "backup"), time.Now().Format("20060102-150405"), nil)
+	if err != nil {
+		return err
+	}
+	for _, change := range r.Changes {
+		switch {
+		case !change.Changes():
+		case change.After == nil:
+			fmt.Fprintln(w, "removed", change.Path)
+		default:
+			fmt.Fprintln(w, "wrote", change.Path)
+		}
+	}
+	if len(copies) > 0 {
+		fmt.Fprintln(w, "backup", strings.Join(copies, " "))
+	}
+	fmt.Fprintln(os.Stderr, "now reload nginx")
+	return nil
+}
+
+// nginxBinary finds nginx in the path, or where a plain user's path does not
+// lead; empty for none.
+func nginxBinary() string {
+	for _, name := range []string{"nginx", "/usr/sbin/nginx"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
