@@ -13,6 +13,21 @@ func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
 	p.admission.sent(p.account.reserve(r, replica, now), 1)
 }
 
+// Placed reserves for a request of r.Pool that another agent sent to server, as
+// that agent did. The outcome must be reported here too. Servers that the pool
+// does not have are ignored, and so are requests that it knows.
+func (r *Request) Placed(server string) {
+	p := r.Pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	replica := p.byName[server]
+	if replica == nil || p.holds(r.ID) {
+		return
+	}
+	p.admission.sent(p.account.reserve(r, replica, now), 1)
+}
+
 // move books v on the replica that really serves it.
 func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 	p.account.move(v, replica, now)

@@ -140,6 +140,8 @@ type Engine struct {
 	events   []Event
 	spare    [][]int32 // block lists to reuse
 
+	pending *Profile // takes effect with the next step
+
 	// The step in progress. Without prefill it stands for several steps.
 	active     bool
 	start, end time.Duration
@@ -214,6 +216,16 @@ func (e *Engine) Wake(now time.Duration) {
 	if e.active {
 		e.cut(now)
 	} else {
+		e.schedule(now)
+	}
+}
+
+// SetProfile changes the speed at time now, from the next step on. The chunk and
+// the limits of p must be those of the engine's profile.
+func (e *Engine) SetProfile(now time.Duration, p Profile) {
+	e.cut(now)
+	e.pending = &p
+	if !e.active {
 		e.schedule(now)
 	}
 }

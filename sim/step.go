@@ -117,6 +117,9 @@ func (e *Engine) release(j *Job) {
 
 // schedule plans the step that begins at time at.
 func (e *Engine) schedule(at time.Duration) {
+	if e.pending != nil {
+		e.p, e.pending = *e.pending, nil
+	}
 	preempted := e.grow()
 	budget := e.p.Chunk - len(e.decodes)
 	linear, attention := 0.0, 0.0

@@ -76,21 +76,25 @@ func (s *simulation) replicaIndex(name string) int {
 // decide lets the next agent choose a replica for f, and sends f there as the
 // proxy would.
 func (s *simulation) decide(f *flight) {
+	if s.isForeign() {
+		s.sendForeign(f)
+		return
+	}
 	a := s.agents[s.decisions%len(s.agents)]
 	f.agent = a
 	s.decisions++
 	binary.BigEndian.PutUint64(f.id[:], uint64(s.decisions))
 	binary.BigEndian.PutUint64(f.id[8:], s.random.Uint64())
 	r := f.request
+	f.input = s.withNoise(r.Estimate)
 	request, waiter := &a.request, decider.Waiter(nil)
 	if s.o.Admission != nil {
 		held := &heldRequest{simulation: s, flight: f}
 		request, waiter = &held.request, held
 	}
 	request.Request = decider.Request{
-		// The seed moves sessions to other replicas.
-		ID: f.id, Pool: a.pool, Session: trace.Hash(r.Session + s.o.Seed), HasSession: r.HasSession,
-		Input: s.withNoise(r.Estimate), Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
+		ID: f.id, Pool: a.pool, Session: s.session(r), HasSession: r.HasSession,
+		Input: f.input, Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
 		Band: r.Band, Tenant: r.Tenant,
 	}
 	if request.Submit(waiter) {
@@ -99,6 +103,9 @@ func (s *simulation) decide(f *flight) {
 	}
 	s.send(f, &request.Decision)
 }
+
+// session is the session of a request. The seed moves sessions to other replicas.
+func (s *simulation) session(r *trace.Request) uint64 { return trace.Hash(r.Session + s.o.Seed) }
 
 // maxTokens is the max_tokens of a request, -1 if it has none.
 func (s *simulation) maxTokens(r *trace.Request) int {
@@ -157,7 +164,7 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 		}
 	}
 	for range s.engines {
-		if k >= 0 && !s.dead[k] {
+		if k >= 0 && !s.dead[k] && (k == chosen || !s.away[k]) {
 			break
 		}
 		s.fallback++
@@ -169,6 +176,7 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 		return
 	}
 	f.replica, f.redirected = k, k != chosen
+	s.sharePlacement(f)
 	if s.submit(k, f) {
 		s.report(eventConnected, f)
 	}

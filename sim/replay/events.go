@@ -12,6 +12,7 @@ type event struct {
 	kind    eventKind
 	replica int
 	flight  *flight
+	agent   *agent // that is told; nil means the one that decided
 }
 
 type eventKind uint8
@@ -26,6 +27,8 @@ const (
 	eventSweep    // expire reservations
 	eventDeath    // a replica dies
 	eventHealth   // the proxy has noticed
+	eventChange   // Events.Changes[replica] happens
+	eventPlaced   // another agent has sent a request
 )
 
 // eventQueue holds future events. Its zero value is empty.

@@ -9,7 +9,7 @@ import (
 
 // report sends a proxy's report about f to its agent, after the feedback delay.
 func (s *simulation) report(kind eventKind, f *flight) {
-	if f.agent == nil {
+	if f.agent == nil || s.o.Events.lost(s.now) {
 		return
 	}
 	if kind == eventFirstToken {
@@ -21,6 +21,7 @@ func (s *simulation) report(kind eventKind, f *flight) {
 		}
 	}
 	e := event{at: s.now + s.o.FeedbackDelay, kind: kind, flight: f}
+	s.toOthers(event{at: e.at + s.o.Share, kind: kind, flight: f})
 	if s.o.FeedbackDelay == 0 {
 		s.handle(e)
 		return
@@ -30,13 +31,21 @@ func (s *simulation) report(kind eventKind, f *flight) {
 
 // handle processes an event that is due now.
 func (s *simulation) handle(e event) {
+	a := e.agent
+	if a == nil && e.flight != nil {
+		a = e.flight.agent
+	}
 	switch f := e.flight; e.kind {
 	case eventConnected:
-		f.agent.pool.Connected(f.id, s.nameBytes[f.replica])
+		a.pool.Connected(f.id, s.nameBytes[f.replica])
 	case eventFirstToken:
-		f.agent.pool.FirstToken(f.id, s.nameBytes[f.replica])
+		a.pool.FirstToken(f.id, s.nameBytes[f.replica])
 	case eventFinished:
-		f.agent.pool.Finished(s.outcome(f))
+		a.pool.Finished(s.outcome(f))
+	case eventPlaced:
+		s.placed(a, f)
+	case eventChange:
+		s.change(&s.o.Events.Changes[e.replica])
 	case eventPoll:
 		s.poll(e.replica)
 		s.events.push(event{at: e.at + s.o.Poll, kind: eventPoll, replica: e.replica})

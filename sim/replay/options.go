@@ -42,7 +42,7 @@ type Options struct {
 	// Poll is the interval at which the agent reads each engine's count of
 	// first tokens, in place of the proxy's reports; 0 disables it.
 	Poll time.Duration
-	// Agents decide in turn and share no state. 0 means 1.
+	// Agents decide in turn. 0 means 1.
 	Agents int
 	// CacheScale is the cache size that agents assume, as a multiple of the
 	// real one. 0 means 1.
@@ -55,6 +55,10 @@ type Options struct {
 	MaxTokens int
 	// SLO is what Result.Goodput counts; zero means DefaultSLO.
 	SLO SLO
+	// Share is the delay with which agents apply each other's reservations and
+	// outcomes; 0 means that they share nothing.
+	Share  time.Duration
+	Events Events
 	// Failures are replicas that die, in any order.
 	Failures []Failure
 
@@ -102,7 +106,12 @@ func (o *Options) validate() error {
 			return fmt.Errorf("failure of replica %d, want 0 to %d", f.Replica, o.Replicas-1)
 		}
 	}
+	if err := o.Events.validate(o.Replicas); err != nil {
+		return err
+	}
 	switch {
+	case o.Share < 0:
+		return fmt.Errorf("a sharing delay of %v, want 0 or more", o.Share)
 	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):
 		return fmt.Errorf("a rate of %v requests/s, want above 0", o.Rate)
 	case o.Agents < 0 || o.Agents > 1024:

@@ -32,6 +32,8 @@ type flight struct {
 	done       time.Duration // end
 	id         decider.ID
 	agent      *agent
+	input      int  // the agent's estimate of the prompt tokens
+	foreign    bool // it reached the replica without an agent
 	replica    int  // -1 before it is sent
 	redirected bool // a replica other than the chosen one serves it
 	state      flightState
@@ -56,7 +58,8 @@ type simulation struct {
 	engines []*sim.Engine
 	next    []time.Duration // when each engine's step ends; never if idle
 	dead    []bool
-	shared  bool // the engines share one cache and one queue
+	away    []bool // has left, or has not joined yet
+	shared  bool   // the engines share one cache and one queue
 	agents  []*agent
 	flights []flight
 	events  eventQueue
@@ -99,6 +102,7 @@ func simulate(t *trace.Trace, o *Options) (*simulation, error) {
 	}
 	s.pollEngines(o.Poll, eventPoll)
 	s.pollEngines(o.Metrics, eventScrape)
+	s.scheduleChanges()
 	for _, f := range o.Failures {
 		s.events.push(event{at: f.At, kind: eventDeath, replica: f.Replica})
 		s.events.push(event{at: f.At + healthDelay, kind: eventHealth, replica: f.Replica})
@@ -133,7 +137,7 @@ func newSimulation(t *trace.Trace, o *Options) (*simulation, error) {
 	n := len(engines)
 	s := &simulation{
 		o: o, engines: engines,
-		next: slices.Repeat([]time.Duration{never}, n), dead: make([]bool, n),
+		next: slices.Repeat([]time.Duration{never}, n), dead: make([]bool, n), away: make([]bool, n),
 		firstTokens: make([]int, n), throughput: make([]throughput, n),
 		random: rand.New(rand.NewPCG(o.Seed, 0x706c6179)), byName: make(map[string]int, n),
 	}

@@ -71,6 +71,11 @@ func TestReplayEndsEveryRequest(t *testing.T) {
 				Replica: rapid.IntRange(0, o.Replicas-1).Draw(t, "replica"),
 			})
 		}
+		if rapid.Bool().Draw(t, "events") {
+			k, at := rapid.IntRange(0, o.Replicas-1).Draw(t, "changed"), time.Duration(rapid.IntRange(0, 3000).Draw(t, "change"))*time.Millisecond
+			o.Events.Changes = []ReplicaChange{{at, k, ChangeKind(rapid.IntRange(0, 2).Draw(t, "kind")), 0.5}}
+			o.Share = time.Duration(rapid.IntRange(0, 50).Draw(t, "share")) * time.Millisecond
+		}
 		s, err := simulate(smallTrace(n), &o)
 		if err != nil {
 			t.Fatal(err)

@@ -63,9 +63,13 @@ func Mean(times []time.Duration) time.Duration {
 // result summarises a simulation that has ended.
 func (s *simulation) result(policy string) *Result {
 	r := &Result{Policy: policy, Load: s.load.points}
-	good, reads, tokens, last := 0, 0, 0, time.Duration(0)
+	good, reads, tokens, ours, last := 0, 0, 0, 0, time.Duration(0)
 	for i := range s.flights {
 		f := &s.flights[i]
+		if f.foreign {
+			continue
+		}
+		ours++
 		for len(r.Groups) <= f.request.Group {
 			r.Groups = append(r.Groups, Group{})
 		}
@@ -94,8 +98,8 @@ func (s *simulation) result(policy string) *Result {
 			tokens, last = tokens+f.request.Output, max(last, f.done)
 		}
 	}
-	r.Goodput = float64(good) / float64(len(s.flights))
-	r.Good = float64(reads) / float64(len(s.flights))
+	r.Goodput = float64(good) / float64(max(ours, 1))
+	r.Good = float64(reads) / float64(max(ours, 1))
 	if last > 0 {
 		r.TokensPerSecond = float64(tokens) / (last - s.flights[0].at).Seconds()
 	}
