@@ -4,51 +4,156 @@
 package check
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"strings"
 
+	"pointsman/advice"
+	"pointsman/nginx"
 	"pointsman/resolve"
 )
 
 // Options say what is checked beside the configuration itself.
 type Options struct {
-	Name          string // of the configuration, for the report
-	HAProxyConfig string // the user's own haproxy.cfg, empty for none
-	NginxConfig   string // the user's own nginx.conf, empty for none
+	Name          string   // of the configuration, for the report
+	HAProxyConfig []string // the user's own haproxy.cfg and what follows it, empty for none
+	NginxConfig   string   // the user's own nginx.conf, empty for none
+	Backends      []string // the backends or upstreams of engines, for warnings; empty = those that look like it
+	JSON          bool     // the report is one JSON object
 	// Rendered is set when HAProxy is to be checked for although none is
 	// installed and the file does not name its version.
 	Rendered bool
 }
 
+// ErrFaults is the error of a check that found faults.
+var ErrFaults = errors.New("something is missing: `pointsman render haproxy --attach` and `pointsman render nginx --attach` print the lines")
+
+// report collects what a check finds, and prints it as it comes unless it is
+// JSON.
+type report struct {
+	w    io.Writer
+	json bool
+
+	OK       bool             `json:"ok"`
+	Error    string           `json:"error,omitempty"`
+	Notes    []string         `json:"notes"`
+	Findings []advice.Finding `json:"findings"`
+}
+
+// Write takes a note.
+func (r *report) Write(line []byte) (int, error) {
+	r.Notes = append(r.Notes, strings.TrimSuffix(string(line), "\n"))
+	if r.json {
+		return len(line), nil
+	}
+	return r.w.Write(line)
+}
+
+// found takes findings.
+func (r *report) found(list ...advice.Finding) {
+	for _, f := range list {
+		r.Findings = append(r.Findings, f)
+		if !r.json {
+			fmt.Fprintln(r.w, f)
+		}
+	}
+}
+
+// end is the result of the check, whose error is err.
+func (r *report) end(err error) error {
+	for _, f := range r.Findings {
+		if err == nil && f.Level == advice.Fault {
+			err = ErrFaults
+		}
+	}
+	if !r.json {
+		return err
+	}
+	if r.OK = err == nil; err != nil {
+		r.Error = err.Error()
+	}
+	b, e := json.MarshalIndent(r, "", "  ")
+	if e != nil {
+		return e
+	}
+	if _, e := fmt.Fprintf(r.w, "%s\n", b); e != nil {
+		return e
+	}
+	return err
+}
+
+func newReport(w io.Writer, o Options) *report {
+	return &report{w: w, json: o.JSON, Notes: []string{}, Findings: []advice.Finding{}}
+}
+
 // Run checks r for both proxies and writes what it finds to w. The error says
-// what does not work.
+// what does not work; it is ErrFaults for faults that were written.
 func Run(w io.Writer, r *resolve.Config, o Options) error {
-	if n := len(r.Pools); n == 1 {
-		fmt.Fprintf(w, "%s: ok, 1 pool\n", o.Name)
+	rep := newReport(w, o)
+	return rep.end(rep.all(r, o))
+}
+
+func (r *report) all(c *resolve.Config, o Options) error {
+	if n := len(c.Pools); n == 1 {
+		fmt.Fprintf(r, "%s: ok, 1 pool\n", o.Name)
 	} else {
-		fmt.Fprintf(w, "%s: ok, %d pools\n", o.Name, n)
+		fmt.Fprintf(r, "%s: ok, %d pools\n", o.Name, n)
 	}
-	for _, warning := range r.Warnings() {
-		fmt.Fprintln(w, "warning:", warning.Error())
+	for _, warning := range c.Warnings() {
+		fmt.Fprintln(r, "warning:", warning.Error())
 	}
-	if r.File.Listen.Nginx != "" || o.NginxConfig != "" {
-		if err := checkNginx(w, r, o.NginxConfig); err != nil {
+	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
+		if err := r.checkNginx(c, o); err != nil {
 			return err
 		}
 	}
-	if r.File.Listen.SPOE == "" && o.HAProxyConfig == "" {
+	if c.File.Listen.SPOE == "" && len(o.HAProxyConfig) == 0 {
 		return nil
 	}
-	return checkHAProxy(w, r, o)
+	return r.checkHAProxy(c, o)
+}
+
+// Lint warns of what hurts LLM traffic in the user's own configurations, without
+// any of pointsman.
+func Lint(w io.Writer, o Options) error {
+	r := newReport(w, o)
+	return r.end(r.lint(o))
+}
+
+func (r *report) lint(o Options) error {
+	n := len(r.Findings)
+	if len(o.HAProxyConfig) > 0 {
+		files, err := readFiles(o.HAProxyConfig)
+		if err != nil {
+			return err
+		}
+		r.found(lintHAProxy(files, o.Backends)...)
+	}
+	if o.NginxConfig != "" {
+		list, err := nginx.Lint(o.NginxConfig, o.Backends)
+		if err != nil {
+			return err
+		}
+		r.found(list...)
+	}
+	if len(r.Findings) == n {
+		fmt.Fprintln(r, "nothing that hurts LLM traffic was found; --backend names backends that do not look like engines")
+	}
+	return nil
 }
 
 // run runs a checker, which messages call what, and returns its output as an
-// error when it fails.
-func run(what, binary string, args ...string) error {
+// error when it fails. names replaces names of copies in it.
+func run(what, binary string, names *strings.Replacer, args ...string) error {
 	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s refuses it:\n%s", what, strings.TrimSpace(string(out)))
+		text := strings.TrimSpace(string(out))
+		if names != nil {
+			text = names.Replace(text)
+		}
+		return fmt.Errorf("%s refuses it:\n%s", what, text)
 	}
 	return nil
 }

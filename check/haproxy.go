@@ -2,14 +2,14 @@ package check
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"pointsman/advice"
 	"pointsman/haproxy"
 	"pointsman/resolve"
 	"pointsman/templates"
@@ -19,10 +19,10 @@ import (
 const spoeUnit = "/etc/systemd/system/pointsman-spoe.socket"
 
 // checkHAProxy checks what concerns HAProxy.
-func checkHAProxy(w io.Writer, r *resolve.Config, o Options) error {
+func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
 	binary, err := exec.LookPath("haproxy")
 	if err != nil && !o.Rendered && r.File.HAProxy.Version == "" {
-		fmt.Fprintln(w, "haproxy: not installed here, so what is rendered for it was not tried")
+		fmt.Fprintln(rep, "haproxy: not installed here, so what is rendered for it was not tried")
 		return nil
 	}
 	t, err := r.HAProxy()
@@ -34,17 +34,21 @@ func checkHAProxy(w io.Writer, r *resolve.Config, o Options) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	if err := checkRendered(w, t, folder, binary); err != nil {
+	if err := rep.checkRendered(t, folder, binary); err != nil {
 		return err
 	}
-	if o.HAProxyConfig == "" {
+	if len(o.HAProxyConfig) == 0 {
 		return nil
 	}
-	return checkAttached(w, r, t, o.HAProxyConfig, folder, binary)
+	if err := rep.checkAttached(r, t, o, folder, binary); err != nil {
+		return err
+	}
+	rep.checkRuntime(r)
+	return nil
 }
 
 // checkRendered renders the complete set into a folder and has HAProxy check it.
-func checkRendered(w io.Writer, t templates.HAProxy, folder, binary string) error {
+func (rep *report) checkRendered(t templates.HAProxy, folder, binary string) error {
 	t.SPOEConf = filepath.Join(folder, templates.SPOEFile)
 	files, err := templates.RenderHAProxy(t)
 	if err != nil {
@@ -54,45 +58,104 @@ func checkRendered(w io.Writer, t templates.HAProxy, folder, binary string) erro
 		return err
 	}
 	if binary == "" {
-		fmt.Fprintf(w, "haproxy %s: rendered, but there is no haproxy here to try it\n", t.Version)
+		fmt.Fprintf(rep, "haproxy %s: rendered, but there is no haproxy here to try it\n", t.Version)
 		return nil
 	}
-	if err := haproxyAccepts(binary, filepath.Join(folder, templates.ConfigFile)); err != nil {
+	if err := haproxyAccepts(binary, nil, filepath.Join(folder, templates.ConfigFile)); err != nil {
 		if here, e := resolve.InstalledVersion(); e == nil && !here.AtLeast(t.Version.Major, t.Version.Minor) {
 			return fmt.Errorf("what is rendered for HAProxy %s is refused by the %s that is installed here: check it where %[1]s is, or give that version", t.Version, here)
 		}
 		return fmt.Errorf("the rendered configuration: %w", err)
 	}
-	fmt.Fprintf(w, "haproxy %s: accepts the rendered configuration\n", t.Version)
+	fmt.Fprintf(rep, "haproxy %s: accepts the rendered configuration\n", t.Version)
 	return nil
+}
+
+// readFiles reads files, and the .cfg files of folders in HAProxy's order.
+func readFiles(paths []string) (files []haproxy.File, err error) {
+	for _, path := range paths {
+		names := []string{path}
+		if info, err := os.Stat(path); err != nil {
+			return nil, err
+		} else if info.IsDir() {
+			if names, err = filepath.Glob(filepath.Join(path, "[^.]*.cfg")); err != nil {
+				return nil, err
+			}
+			slices.Sort(names)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, haproxy.File{Name: name, Text: text})
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: no .cfg file in it", strings.Join(paths, ", "))
+	}
+	return files, nil
 }
 
 // checkAttached reports what the user's own configuration misses, and has
 // HAProxy check it together with ours.
-func checkAttached(w io.Writer, r *resolve.Config, t templates.HAProxy, path, folder, binary string) error {
-	text, err := os.ReadFile(path)
+func (rep *report) checkAttached(r *resolve.Config, t templates.HAProxy, o Options, folder, binary string) error {
+	files, err := readFiles(o.HAProxyConfig)
 	if err != nil {
 		return err
 	}
-	advice := haproxy.Advise(text, wanted(r, t))
-	for _, a := range advice {
-		fmt.Fprintf(w, "%s: %s\n", path, a)
-	}
-	if binary != "" {
-		if err := checkTogether(t, text, folder, binary); err != nil {
-			return fmt.Errorf("%s with %s: %w", path, templates.AttachedFile, err)
+	names := strings.Join(o.HAProxyConfig, ", ")
+	w := wanted(r, t)
+	own := haproxy.Backends(files)
+	var engines []string // the user's own backends of engines
+	for i := range t.Pools {
+		if slices.Contains(own, t.Pools[i].Name) {
+			t.Pools[i].Replicas = nil // theirs serves, and ours would be a second one of its name
+			engines = append(engines, t.Pools[i].Name)
 		}
-		fmt.Fprintf(w, "%s: haproxy accepts it together with %s\n", path, templates.AttachedFile)
 	}
-	if len(advice) > 0 {
-		return errors.New("something is missing: `pointsman render haproxy --attach` prints the lines")
+	all := files
+	var ours []templates.File
+	if !haproxy.HasAgent(files) {
+		if ours, _, err = templates.AttachHAProxy(t); err != nil {
+			return err
+		}
+		w.Ours = templates.AttachedFile
+		for _, f := range ours {
+			if f.Name == templates.AttachedFile {
+				all = append(slices.Clone(files), haproxy.File{Name: f.Name, Text: []byte(f.Text)})
+			}
+		}
 	}
+	findings := haproxy.Advise(all, w)
+	rep.found(findings...)
+	for _, f := range lintHAProxy(all, append(engines, o.Backends...)) {
+		if f.File != w.Ours && !slices.ContainsFunc(findings, func(g advice.Finding) bool { return g.Rule == f.Rule }) {
+			rep.found(f)
+		}
+	}
+	if binary == "" {
+		return nil
+	}
+	if err := checkTogether(t, files, ours, folder, binary); err != nil {
+		return fmt.Errorf("%s with %s: %w", names, templates.AttachedFile, err)
+	}
+	fmt.Fprintf(rep, "%s: haproxy accepts it together with %s\n", names, templates.AttachedFile)
 	return nil
+}
+
+// lintHAProxy warns with the release that is installed here.
+func lintHAProxy(files []haproxy.File, backends []string) []advice.Finding {
+	release := haproxy.Release{Patch: -1}
+	if out, err := exec.Command("haproxy", "-v").Output(); err == nil {
+		release = haproxy.ParseRelease(string(out))
+	}
+	return haproxy.Lint(files, release, backends)
 }
 
 // wanted is what the user's own configuration must provide.
 func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
-	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: listensOn(spoeUnit)}
+	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: listensOn(spoeUnit), Replicas: map[string]string{}}
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}
@@ -101,27 +164,44 @@ func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
 		if len(p.Replicas) == 0 {
 			w.Own = append(w.Own, p.Name)
 		}
+		for _, r := range p.Replicas {
+			w.Replicas[r.Address] = p.Name
+		}
 		w.Queue = max(w.Queue, p.QueueTimeout)
 	}
 	return w
 }
 
-// checkTogether has HAProxy check the user's configuration, text, with the files
-// that are attached to it. Lines that name the installed SPOE file read the one
-// just rendered, since the other may not be installed yet.
-func checkTogether(t templates.HAProxy, text []byte, folder, binary string) error {
+// checkTogether has HAProxy check the user's files with those that are attached
+// to them. Lines that name an SPOE file that is not installed yet read the one
+// just rendered. Messages name the user's files, not the copies.
+func checkTogether(t templates.HAProxy, files []haproxy.File, ours []templates.File, folder, binary string) error {
 	rendered := filepath.Join(folder, templates.SPOEFile)
-	own := bytes.ReplaceAll(text, []byte(t.SPOEConf), []byte(rendered))
-	t.SPOEConf = rendered
-	files, _, err := templates.AttachHAProxy(t)
-	if err != nil {
-		return err
+	swap := func(text []byte) []byte { return text }
+	if _, err := os.Stat(t.SPOEConf); err != nil {
+		swap = func(text []byte) []byte { return bytes.ReplaceAll(text, []byte(t.SPOEConf), []byte(rendered)) }
 	}
-	files = append(files, templates.File{Name: "own.cfg", Text: string(own)})
-	if err := templates.Write(folder, files); err != nil {
-		return err
+	var args, names []string
+	for i, f := range files {
+		copied := fmt.Sprintf("own-%d.cfg", i)
+		if err := templates.Write(folder, []templates.File{{Name: copied, Text: string(swap(f.Text))}}); err != nil {
+			return err
+		}
+		args = append(args, filepath.Join(folder, copied))
+		names = append(names, filepath.Join(folder, copied), f.Name, copied, f.Name)
 	}
-	return haproxyAccepts(binary, filepath.Join(folder, "own.cfg"), filepath.Join(folder, templates.AttachedFile))
+	for _, f := range ours {
+		f.Text = string(swap([]byte(f.Text)))
+		if err := templates.Write(folder, []templates.File{f}); err != nil {
+			return err
+		}
+		if f.Name == templates.AttachedFile {
+			args = append(args, filepath.Join(folder, f.Name))
+			names = append(names, filepath.Join(folder, f.Name), f.Name)
+		}
+	}
+	names = append(names, rendered, t.SPOEConf)
+	return haproxyAccepts(binary, strings.NewReplacer(names...), args...)
 }
 
 // listensOn returns the paths that a systemd socket unit listens on; none where
@@ -140,10 +220,10 @@ func listensOn(unit string) (paths []string) {
 }
 
 // haproxyAccepts runs haproxy -c on files, in their order.
-func haproxyAccepts(binary string, files ...string) error {
+func haproxyAccepts(binary string, names *strings.Replacer, files ...string) error {
 	args := []string{"-c"}
 	for _, f := range files {
 		args = append(args, "-f", f)
 	}
-	return run("haproxy -c", binary, args...)
+	return run("haproxy -c", binary, names, args...)
 }

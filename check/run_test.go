@@ -62,10 +62,10 @@ func TestCheckHAProxy(t *testing.T) {
 		{"accepts", pools, map[string]string{"haproxy": version + "true"}, Options{}, "f: ok, 1 pool\nhaproxy 3.0: accepts the rendered configuration", ""},
 		{"refuses", pools, map[string]string{"haproxy": version + refuses}, Options{}, "", "the rendered configuration: haproxy -c refuses it:\nline 3"},
 		{"older", "haproxy: {version: 3.2}\n" + pools, map[string]string{"haproxy": version + refuses}, Options{}, "", "rendered for HAProxy 3.2 is refused by the 3.0"},
-		{"own", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: own}, own + ": haproxy accepts it together with " + templates.AttachedFile, "something is missing"},
-		{"own, absent", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: own + ".absent"}, "", "no such file"},
+		{"own", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own}}, own + ": haproxy accepts it together with " + templates.AttachedFile, "something is missing"},
+		{"own, absent", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own + ".absent"}}, "", "no such file"},
 		{"off", "listen: {spoe: off}\n" + pools, nil, Options{}, "warning: f:1:16: listen.spoe: is off", ""},
-		{"off, own", "listen: {spoe: off}\n" + pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: own}, "", "HAProxy needs both"},
+		{"off, own", "listen: {spoe: off}\n" + pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own}}, "", "HAProxy needs both"},
 		{"several", pools[:len(pools)-2] + ", qwen: {models: [q], replicas: {r1: {address: '127.0.0.1:2'}}}}\n", nil, Options{}, "f: ok, 2 pools", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

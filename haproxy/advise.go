@@ -8,141 +8,336 @@ import (
 	"strings"
 	"time"
 
+	"pointsman/advice"
 	"pointsman/templates"
 )
 
 // Wanted is what a configuration that pointsman is attached to should have.
 type Wanted struct {
-	Version templates.Version
-	Bufsize int           // tune.bufsize, bytes
-	Pools   []string      // the backends that requests should reach
-	Own     []string      // of these, those whose servers are in the user's configuration
-	Socket  string        // path of the unix socket that the agent listens on; empty = none
-	Inside  []string      // further paths that it listens on, such as one in a chroot
-	Queue   time.Duration // the longest time that an admission lets requests wait in HAProxy's queues
+	Version  templates.Version
+	Bufsize  int               // tune.bufsize, bytes
+	Pools    []string          // the backends that requests should reach
+	Own      []string          // of these, those whose servers are in the user's configuration alone
+	Replicas map[string]string // the pools of the replicas' addresses
+	Socket   string            // path of the unix socket that the agent listens on; empty = none
+	Inside   []string          // further paths that it listens on, such as one in a chroot
+	Queue    time.Duration     // the longest time that an admission lets requests wait in HAProxy's queues
+	Ours     string            // name of the file that is rendered, which needs no advice
 }
 
-// Advise reads a user's haproxy.cfg and says what pointsman needs and does not
-// find there. An empty answer means that nothing is missing.
-func Advise(config []byte, w Wanted) []string {
-	f := findings{backends: map[string]*ownBackend{}}
-	for _, s := range ParseConfig(config) {
-		f.add(&s)
+// Advise reads a user's configuration, with the file that is rendered for it, and
+// reports what keeps pointsman from being asked, followed or told. An empty
+// answer means that nothing is missing.
+func Advise(files []File, w Wanted) []advice.Finding {
+	a := &adviser{Wanted: w, sections: divide(files)}
+	if len(files) > 0 {
+		a.file = files[0].Name
 	}
-	return f.advice(w)
-}
-
-// findings are what the configuration has of what is wanted.
-type findings struct {
-	backends     map[string]*ownBackend
-	abortonclose bool
-	closes       bool // a connection for each request in all backends, by the defaults
-	ring         bool
-	profile      bool
-	spoe         bool
-	gates        []int    // lines that decide by the model of the body as HAProxy reads it
-	routes       []string // arguments of use_backend and default_backend
-
-	bufsize, bufsizeLine int
-	chroot               string
-	chrootLine           int
-	queue                time.Duration // the shortest timeout queue; 0 = none
-	queueLine            int
-}
-
-// ownBackend is what a backend of the user's has of what is pasted into it.
-type ownBackend struct {
-	follows bool // the decision names the server
-	closes  bool // each request has a connection of its own
-}
-
-// add notes one statement.
-func (f *findings) add(s *Statement) {
-	closes := s.Is("option", "http-server-close") || s.Is("option", "httpclose")
-	switch s.Section {
-	case "global":
-		f.addGlobal(s)
-	case "defaults":
-		f.abortonclose = f.abortonclose || s.Is("option", "abortonclose")
-		f.closes = f.closes || closes
-	case "backend", "listen":
-		b := f.backends[s.Name]
-		if b == nil {
-			b = &ownBackend{}
-			f.backends[s.Name] = b
-		}
-		b.follows = b.follows || s.Is("use-server") && strings.Contains(s.Text(), "txn.pm.server")
-		b.closes = b.closes || closes
+	a.global()
+	for _, name := range w.Pools {
+		a.pool(name)
 	}
-	if text := s.Text(); !s.Is("use_backend") && strings.Contains(text, "json_query") && strings.Contains(text, "model") {
-		f.gates = append(f.gates, s.Line)
+	leads := a.leads()
+	for _, l := range leads {
+		a.frontend(l)
 	}
-	switch {
-	case s.Is("timeout", "queue"):
-		if d := duration(s.Arg(2)); d > 0 && (f.queue == 0 || d < f.queue) {
-			f.queue, f.queueLine = d, s.Line
-		}
-	case s.Is("log") && strings.Contains(s.Text(), "ring@"+templates.Ring):
-		f.ring = true
-		f.profile = f.profile || slices.Contains(s.Words, "profile")
-	case s.Is("log-format") && strings.HasPrefix(s.Arg(1), templates.FeedMarker+" "):
-		f.profile = true
-	case s.Is("use_backend") || s.Is("default_backend"):
-		f.routes = append(f.routes, s.Arg(1))
-	case s.Is("filter", "spoe") && strings.Contains(s.Text(), "pointsman"):
-		f.spoe = true
-	}
-}
-
-func (f *findings) addGlobal(s *Statement) {
-	switch s.Words[0] {
-	case "chroot":
-		f.chroot, f.chrootLine = s.Arg(1), s.Line
-	case "tune.bufsize":
-		f.bufsize, _ = strconv.Atoi(s.Arg(1))
-		f.bufsizeLine = s.Line
-	}
-}
-
-func (f *findings) advice(w Wanted) (out []string) {
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if !f.abortonclose && !w.Version.AtLeast(3, 4) {
-		say("defaults: no \"option abortonclose\": the replica finishes a request even after its client has left")
-	}
-	switch size := f.bufsize; {
-	case size == 0:
-		say("global: no tune.bufsize: only the first 15 KB of a body are seen; want %d", w.Bufsize)
-	case size < w.Bufsize:
-		say("global, line %d: tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", f.bufsizeLine, size, w.Bufsize)
-	}
-	if !f.ring {
-		say("frontend: no \"log ring@%s\": outcomes are not reported, and each reservation lasts until its lease ends", templates.Ring)
-	} else if !f.profile {
-		say("frontend: the log to ring@%s has neither a profile nor a log-format that begins with the fields from %s on: outcomes cannot be read", templates.Ring, templates.FeedMarker)
-	}
-	if !f.reaches(w.Pools) && !f.spoe {
-		say("frontend: no use_backend leads to %s: pointsman is never asked", strings.Join(w.Pools, " or "))
-	}
-	for _, line := range f.gates {
-		say("line %d: json_query can see another model than pointsman routes by (a second key, an escaped one, a long body): decide by var(txn.pm.model), after the lines that ask the agent", line)
-	}
-	if f.queue > 0 && f.queue < w.Queue {
-		say("line %d: timeout queue is %v, shorter than the %v for which the admission's ttl lets requests wait", f.queueLine, f.queue, w.Queue)
-	}
-	for _, name := range w.Own {
-		switch b := f.backends[name]; {
-		case b == nil:
-			say("no backend %s: the pool lists no replicas, so this backend must hold its servers", name)
-		case !b.follows:
-			say("backend %s: no use-server with txn.pm.server: decisions are not followed", name)
-		case !b.closes && !f.closes:
-			say("backend %s: no \"option http-server-close\": when a replica dies, some clients get neither an answer nor a log line", name)
+	for _, s := range a.sections {
+		if b := a.block(s); b != nil && s.lines[0].file != w.Ours {
+			a.question(b, leads)
 		}
 	}
-	if inside := path.Join(f.chroot, w.Socket); f.chroot != "" && w.Socket != "" && !slices.Contains(w.Inside, inside) {
-		say("global, line %d: chroot %s hides the agent's unix socket: have the agent listen on %s too, as pointsman-spoe.socket does for Debian's chroot, or on 127.0.0.1", f.chrootLine, f.chroot, inside)
+	a.bypasses(leads)
+	return a.out
+}
+
+type adviser struct {
+	Wanted
+	sections []*section
+	file     string // the user's first
+	out      []advice.Finding
+}
+
+func (a *adviser) say(name string, s *section, l *rule, remedy, format string, args ...any) {
+	f := advice.Finding{Level: advice.Fault, Rule: name, File: a.file, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+	if l != nil {
+		f.File, f.Line = l.file, l.Line
 	}
-	return out
+	if s != nil {
+		f.Section = s.title()
+	}
+	if !slices.Contains(a.out, f) {
+		a.out = append(a.out, f)
+	}
+}
+
+// backend returns the section that holds a backend's servers, or nil.
+func (a *adviser) backend(name string) *section {
+	for _, s := range a.sections {
+		if s.balances() && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// first returns the first section of a kind, or nil.
+func (a *adviser) first(kind string) *section {
+	i := slices.IndexFunc(a.sections, func(s *section) bool { return s.kind == kind })
+	if i < 0 {
+		return nil
+	}
+	return a.sections[i]
+}
+
+// logs are the log lines of all global sections.
+func (a *adviser) logs() (list []*rule) {
+	for _, s := range a.sections {
+		if s.kind == "global" {
+			list = append(list, s.own("log")...)
+		}
+	}
+	return list
+}
+
+// global examines what applies everywhere.
+func (a *adviser) global() {
+	var size, chroot, queue *rule
+	for _, s := range a.sections {
+		for i := range s.lines {
+			switch l := &s.lines[i]; {
+			case l.file == a.Ours:
+			case !l.Is("use_backend") && strings.Contains(l.Text(), "json_query") && strings.Contains(l.Text(), "model"):
+				a.say("model", s, l, "decide by var(txn.pm.model), after the lines that ask the agent",
+					"json_query can see another model than pointsman routes by (a second key, an escaped one, a long body)")
+			case l.Is("tune.bufsize") && s.kind == "global":
+				size = l
+			case l.Is("chroot") && s.kind == "global":
+				chroot = l
+			case l.Is("timeout", "queue"):
+				if d := duration(l.Arg(2)); d > 0 && (queue == nil || d < duration(queue.Arg(2))) {
+					queue = l
+				}
+			}
+		}
+	}
+	global := a.first("global")
+	if global == nil {
+		global = &section{kind: "global"}
+	}
+	if size == nil {
+		a.say("bufsize", global, nil, fmt.Sprintf("add tune.bufsize %d", a.Bufsize), "no tune.bufsize: only the first 15 KB of a body are seen")
+	} else if n, _ := strconv.Atoi(size.Arg(1)); n < a.Bufsize {
+		a.say("bufsize", global, size, fmt.Sprintf("set tune.bufsize %d", a.Bufsize),
+			"tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", n, a.Bufsize)
+	}
+	if chroot != nil && a.Socket != "" {
+		if inside := path.Join(chroot.Arg(1), a.Socket); !slices.Contains(a.Inside, inside) {
+			a.say("chroot", global, chroot, fmt.Sprintf("have the agent listen on %s too, as pointsman-spoe.socket does for Debian's chroot, or on 127.0.0.1", inside),
+				"chroot %s hides the agent's unix socket", chroot.Arg(1))
+		}
+	}
+	if queue != nil && duration(queue.Arg(2)) < a.Queue {
+		a.say("queue-timeout", nil, queue, fmt.Sprintf("raise it to %v", a.Queue),
+			"timeout queue is %v, shorter than the %v for which the admission's ttl lets requests wait", duration(queue.Arg(2)), a.Queue)
+	}
+}
+
+// pool examines the backend of a pool.
+func (a *adviser) pool(name string) {
+	b := a.backend(name)
+	if b == nil {
+		if slices.Contains(a.Own, name) {
+			a.say("backend", nil, nil, "add it, or list the replicas", "no backend %s: the pool lists no replicas, so this backend must hold its servers", name)
+		}
+		return
+	}
+	if b.lines[0].file == a.Ours {
+		return
+	}
+	i := slices.IndexFunc(b.lines, func(l rule) bool {
+		return l.Is("use-server") && strings.Contains(l.Text(), "txn.pm.server")
+	})
+	if i < 0 {
+		a.say("not-followed", b, &b.lines[0], "add use-server %[var(txn.pm.server)] if { var(txn.pm.server) -m found }",
+			"no use-server with txn.pm.server: decisions are not followed")
+		return
+	}
+	for j := range b.lines[:i] {
+		if l := &b.lines[j]; l.Is("use-server") && !strings.Contains(l.Text(), "txn.pm.") {
+			a.say("not-followed", b, l, fmt.Sprintf("move it below line %d", b.lines[i].Line), "this use-server comes before the decision's and overrides it")
+		}
+	}
+	if !b.option("http-server-close") && !b.option("httpclose") {
+		a.say("server-close", b, &b.lines[0], "add option http-server-close",
+			"no \"option http-server-close\": when a replica dies, some clients get neither an answer nor a log line")
+	}
+}
+
+// lead is a frontend, or listen section, that leads to a pool.
+type lead struct {
+	*section
+	route *rule
+	pool  string // "" = the decision's
+}
+
+// leads returns the frontends that lead to each pool, and reports pools that none
+// leads to.
+func (a *adviser) leads() (list []lead) {
+	reached := map[string]bool{}
+	for _, s := range a.sections {
+		if !s.receives() {
+			continue
+		}
+		if s.kind == "listen" && slices.Contains(a.Pools, s.name) {
+			list = append(list, lead{s, &s.lines[0], s.name})
+			reached[s.name] = true
+		}
+		for _, r := range s.routes() {
+			switch to := r.Arg(1); {
+			case strings.Contains(to, "txn.pm.pool"):
+				list = append(list, lead{s, r, ""})
+				reached[""] = true
+			case slices.Contains(a.Pools, to):
+				list = append(list, lead{s, r, to})
+				reached[to] = true
+			case strings.Contains(to, "%["):
+				reached[""] = true // a map may lead to any of them
+			}
+		}
+	}
+	var missing []string
+	for _, p := range a.Pools {
+		if !reached[p] {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) > 0 && !reached[""] {
+		a.say("no-route", &section{kind: "frontend"}, nil, fmt.Sprintf("add use_backend %s if { path_beg /v1/ }", missing[0]),
+			"no use_backend leads to %s: pointsman is never asked", strings.Join(missing, " or "))
+	}
+	return list
+}
+
+// frontend examines one frontend that leads to a pool.
+func (a *adviser) frontend(l lead) {
+	if l.mode() == "tcp" {
+		a.say("mode", l.section, l.route, "set mode http", "mode tcp: HAProxy does not read requests here, so pointsman cannot be asked")
+		return
+	}
+	own := a.block(l.section)
+	if own == nil && l.pool != "" {
+		if b := a.backend(l.pool); b == nil || a.block(b) == nil {
+			a.say("not-asked", l.section, l.route, "put the lines with send-spoe-group here: `pointsman render haproxy --attach` prints them",
+				"requests for %s go there without a question: neither this %s nor the backend has the SPOE filter and send-spoe-group", l.pool, l.kind)
+		}
+	}
+	a.fed(l)
+	if !a.Version.AtLeast(3, 3) && !l.option("abortonclose") {
+		b := a.backend(l.pool)
+		if !a.Version.AtLeast(3, 0) || b == nil || !b.option("abortonclose") {
+			d := l.defaults
+			if d == nil {
+				d = &section{kind: "defaults"}
+			}
+			a.say("abortonclose", d, nil, "add option abortonclose", "no \"option abortonclose\": the replica finishes a request even after its client has left")
+		}
+	}
+	a.earlier(l)
+}
+
+// fed examines whether the frontend's log lines reach the feed.
+func (a *adviser) fed(l lead) {
+	isRing := func(l *rule) bool { return strings.Contains(l.Text(), "ring@"+templates.Ring) }
+	logs := l.logs(a.logs())
+	i := slices.IndexFunc(logs, isRing)
+	if i < 0 {
+		remedy := "add the log line that `pointsman render haproxy --attach` prints"
+		for _, s := range a.sections {
+			if own := s.own("log"); s.receives() && s != l.section && slices.ContainsFunc(own, isRing) {
+				at := own[slices.IndexFunc(own, isRing)]
+				remedy = fmt.Sprintf("it is in %s at %s:%d: move it here", s.title(), at.file, at.Line)
+			}
+		}
+		a.say("no-feed", l.section, &l.lines[0], remedy,
+			"no \"log ring@%s\" in the frontend that leads to %s: outcomes are not reported, and each reservation lasts until its lease ends",
+			templates.Ring, orPools(l.pool))
+		return
+	}
+	format := l.last("log-format")
+	if !slices.Contains(logs[i].Words, "profile") && (format == nil || !strings.HasPrefix(format.Arg(1), templates.FeedMarker+" ")) {
+		a.say("feed-format", l.section, logs[i], "add `profile pointsman` to it from 3.2 on, else put the fields in front of log-format",
+			"the log to ring@%s has neither a profile nor a log-format that begins with the fields from %s on: outcomes cannot be read", templates.Ring, templates.FeedMarker)
+	}
+	if l.option("dontlog-normal") {
+		a.say("no-feed", l.section, l.last("option", "dontlog-normal"), "add no option dontlog-normal to this frontend",
+			"option dontlog-normal: requests that end well are not reported")
+	}
+}
+
+func orPools(pool string) string {
+	if pool == "" {
+		return "the pools"
+	}
+	return pool
+}
+
+// earlier reports rules of the user's that take requests away before they get to
+// the route.
+func (a *adviser) earlier(l lead) {
+	if !l.route.Is("use_backend") {
+		return
+	}
+	for _, r := range l.own("use_backend") {
+		if r == l.route {
+			return
+		}
+		to := r.Arg(1)
+		if slices.Contains(a.Pools, to) || strings.Contains(to, "%[") || a.asks(to) {
+			continue
+		}
+		cond := l.condition(r, 2)
+		if cond != "" && !llmPath.MatchString(cond) && cond != l.condition(l.route, 2) && a.replicaOf(to) == "" {
+			continue
+		}
+		what := "requests for LLM paths"
+		if cond == "" {
+			what = "all requests"
+		}
+		a.say("own-route-first", l.section, r, fmt.Sprintf("move it below line %d, or remove it", l.route.Line),
+			"this use_backend %s comes before the one that leads to %s and takes %s: pointsman's answer is not followed", to, orPools(l.pool), what)
+	}
+}
+
+// asks reports whether a backend asks by itself.
+func (a *adviser) asks(backend string) bool {
+	b := a.backend(backend)
+	return b != nil && a.block(b) != nil
+}
+
+// replicaOf names a pool one of whose replicas is a server of the backend.
+func (a *adviser) replicaOf(backend string) (pool string) {
+	if b := a.backend(backend); b != nil {
+		for address := range b.servers() {
+			if p := a.Replicas[address]; p != "" {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+// bypasses reports frontends that lead to the replicas but to no pool.
+func (a *adviser) bypasses(leads []lead) {
+	for _, s := range a.sections {
+		if !s.receives() || slices.ContainsFunc(leads, func(l lead) bool { return l.section == s }) {
+			continue
+		}
+		for _, r := range s.routes() {
+			if p := a.replicaOf(r.Arg(1)); p != "" && !a.asks(r.Arg(1)) {
+				a.say("bypass", s, r, fmt.Sprintf("lead to backend %s instead", p), "%s leads to replicas of pool %s without asking pointsman", r.Text(), p)
+			}
+		}
+	}
 }
 
 // duration reads a time as HAProxy writes it, in milliseconds unless it has a
@@ -160,15 +355,4 @@ func duration(s string) time.Duration {
 		return 0
 	}
 	return d
-}
-
-func (f *findings) reaches(pools []string) bool {
-	for _, r := range f.routes {
-		for _, p := range pools {
-			if r == p || strings.Contains(r, "txn.pm.pool") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -2,9 +2,11 @@ package nginx
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
+	"pointsman/advice"
 	"pointsman/templates"
 )
 
@@ -12,20 +14,21 @@ import (
 // pointsman needs and does not find there, and what will not work as it looks. An
 // empty answer means that nothing is missing. feed is the configured address of
 // the feed.
-func Advise(file, feed string) ([]string, error) {
+func Advise(file, feed string) ([]advice.Finding, error) {
 	root, err := load(file)
 	if err != nil {
 		return nil, err
 	}
-	a := &advice{feed: "syslog:server=" + strings.TrimPrefix(feed, "tcp://")}
-	var upstream, target bool
+	a := &adviser{feed: "syslog:server=" + strings.TrimPrefix(feed, "tcp://"), file: file, upstreams: map[string]*Directive{}}
+	var upstream bool
 	var asks []*Directive
 	root.Walk(func(d *Directive) {
 		switch {
-		case d.Name == "upstream" && slices.Contains(d.Args, templates.NginxAgent):
-			upstream = true
+		case d.Name == "upstream" && len(d.Args) > 0:
+			a.upstreams[d.Args[0]] = d
+			upstream = upstream || slices.Contains(d.Args, templates.NginxAgent)
 		case d.Name == "location" && leads(d, templates.NginxTarget):
-			target = true
+			a.targets = append(a.targets, d)
 			a.logged(d)
 		case d.Name == "try_files" && leads(d, templates.NginxAsk),
 			d.Name == "proxy_pass" && slices.Contains(d.Args, "http://"+templates.NginxAgent) && !strings.HasPrefix(strings.Join(d.Parent.Args, ""), "@pm_"):
@@ -33,16 +36,19 @@ func Advise(file, feed string) ([]string, error) {
 		}
 	})
 	if !upstream {
-		a.say("http: %s is not included", templates.NginxHTTPFile)
+		a.say("no-http-file", nil, "http", "include it", "%s is not included", templates.NginxHTTPFile)
 	}
-	if !target {
-		a.say("server: %s is not included", templates.NginxServerFile)
+	if len(a.targets) == 0 {
+		a.say("no-server-file", nil, "server", "include it in the server of your LLM location", "%s is not included", templates.NginxServerFile)
 	}
 	if len(asks) == 0 {
-		a.say("location: none leads to %s, so pointsman is never asked", templates.NginxAsk)
+		a.say("not-asked", nil, "location", fmt.Sprintf("put `set $pm_own YOUR_UPSTREAM; try_files /.pointsman %s;` in the place of your proxy_pass", templates.NginxAsk),
+			"none leads to %s, so pointsman is never asked", templates.NginxAsk)
 	}
 	for _, d := range asks {
 		a.question(d)
+		a.placed(d)
+		a.owned(d)
 	}
 	return a.out, nil
 }
@@ -53,43 +59,119 @@ func leads(d *Directive, location string) bool {
 	return slices.ContainsFunc(d.Args, func(a string) bool { return a == location || strings.HasPrefix(a, location+"_") })
 }
 
-type advice struct {
-	feed string
-	out  []string
+type adviser struct {
+	feed, file string
+	level      string // advice.Fault unless set
+	upstreams  map[string]*Directive
+	targets    []*Directive // the locations that requests reach the replicas from
+	out        []advice.Finding
 }
 
-func (a *advice) say(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(a.out, text) {
-		a.out = append(a.out, text)
+// say reports a finding at d, or with d nil about what the file misses.
+func (a *adviser) say(rule string, d *Directive, section, remedy, format string, args ...any) {
+	f := advice.Finding{Level: advice.Fault, Rule: rule, File: a.file, Section: section, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+	if a.level != "" {
+		f.Level = a.level
+	}
+	if d != nil {
+		f.File, f.Line = d.File, d.Line
+	}
+	if !slices.Contains(a.out, f) {
+		a.out = append(a.out, f)
+	}
+}
+
+// within is the nearest enclosing block of the name, or the root.
+func (d *Directive) within(name string) *Directive {
+	for d.Parent != nil && d.Name != name {
+		d = d.Parent
+	}
+	return d
+}
+
+// placed reports a location that asks in a server without our locations.
+func (a *adviser) placed(d *Directive) {
+	server := d.within("server")
+	if len(a.targets) == 0 || server.Name != "server" || slices.ContainsFunc(a.targets, func(t *Directive) bool { return t.within("server") == server }) {
+		return
+	}
+	other := a.targets[0].within("server")
+	a.say("wrong-server", d, "location "+strings.Join(d.Args, " "), "include it in the server at "+server.At(),
+		"%s is included in the server at %s, not in this location's: each request gets 500", templates.NginxServerFile, other.At())
+}
+
+var ownVariables = []string{"$pm_own", "$pm_pool"}
+
+// owned examines what serves when there is no decision.
+func (a *adviser) owned(d *Directive) {
+	section := "location " + strings.Join(d.Args, " ")
+	for b := d; b != nil; b = b.Parent {
+		for _, set := range b.Own("set") {
+			if len(set.Args) != 2 || !strings.HasPrefix(set.Args[0], "$pm_") {
+				continue
+			}
+			if !slices.Contains(ownVariables, set.Args[0]) {
+				a.say("pm-own", set, section, "write $pm_own", "set %s: pointsman has no such variable to set, so your own upstream does not serve when the agent is down", set.Args[0])
+				continue
+			}
+			if set.Args[0] == "$pm_own" {
+				a.resolves(set, section)
+			}
+		}
+	}
+}
+
+// resolves reports a $pm_own that nginx could not reach.
+func (a *adviser) resolves(set *Directive, section string) {
+	own := set.Args[1]
+	bare := own
+	if host, _, err := net.SplitHostPort(own); err == nil {
+		bare = host
+	}
+	switch {
+	case strings.Contains(own, "://"):
+		a.say("pm-own", set, section, "write it without "+own[:strings.Index(own, "://")+3], "$pm_own is %s: nginx puts http:// before it, so every request without a decision gets 502", own)
+	case a.upstreams[own] != nil, strings.Contains(own, "$"), net.ParseIP(strings.Trim(bare, "[]")) != nil, strings.HasPrefix(own, "unix:"):
+	case len(set.Effective("resolver")) > 0 && strings.Contains(bare, "."):
+	default:
+		var names []string
+		for name := range a.upstreams {
+			if name != templates.NginxAgent && !strings.HasPrefix(name, "pm~") {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		remedy := "name one of your upstreams"
+		if len(names) > 0 {
+			remedy += ": " + strings.Join(names, ", ")
+		}
+		a.say("pm-own", set, section, remedy, "$pm_own is %s, but there is no upstream of this name: when the agent is down, every request gets 502", own)
 	}
 }
 
 // question examines one location that asks pointsman, through ours or by itself.
-func (a *advice) question(d *Directive) {
-	server := d
-	for server.Parent != nil && server.Name != "server" {
-		server = server.Parent
-	}
+func (a *adviser) question(d *Directive) {
+	server := d.within("server")
 	if len(d.Own("proxy_pass")) > 0 {
 		if l := d.Effective("proxy_request_buffering"); len(l) > 0 && slices.Contains(l[0].Args, "off") {
-			a.say("%s: proxy_request_buffering is off: the body is lost on its way to the replica", l[0].At())
+			a.say("request-buffering", l[0], "", "turn it on", "proxy_request_buffering is off: the body is lost on its way to the replica")
 		}
 		if len(d.Effective("client_body_buffer_size")) == 0 {
-			a.say("%s: no client_body_buffer_size: each body of more than 16 KB goes through a file", d.At())
+			a.say("body-buffer", d, "", "set client_body_buffer_size 1m", "no client_body_buffer_size: each body of more than 16 KB goes through a file")
 		}
 		a.logged(d)
 	}
 	if limit := d.Effective("client_max_body_size"); len(limit) == 0 {
-		a.say("%s: no client_max_body_size: nginx refuses bodies of more than 1 MB", server.At())
+		a.say("max-body", server, "", "set client_max_body_size 100m in the server", "no client_max_body_size: nginx refuses bodies of more than 1 MB")
 	} else if len(server.Effective("client_max_body_size")) == 0 {
-		a.say("%s: this client_max_body_size does not apply to chunked bodies: for them the server's limit of 1 MB applies; set it in the server", limit[0].At())
+		a.say("max-body", limit[0], "", "set it in the server", "this client_max_body_size does not apply to chunked bodies: for them the server's limit of 1 MB applies")
 	}
 	for _, l := range d.Own("access_log") {
-		a.say("%s: requests that pointsman is asked about are not logged here, but in the log of their server", l.At())
+		a.say("own-log", l, "", "move it to the server, next to the feed's", "requests that pointsman is asked about are not logged here, but in the log of their server")
 	}
 	for _, i := range d.Own("if") {
 		if len(i.Own("return"))+len(i.Own("rewrite")) == 0 {
-			a.say("%s: where this if matches, nginx ignores try_files and does not ask pointsman", i.At())
+			a.say("if", i, "", "use a map, or return", "where this if matches, nginx ignores try_files and does not ask pointsman")
 		}
 	}
 	a.lost(d, server)
@@ -97,7 +179,7 @@ func (a *advice) question(d *Directive) {
 
 // lost reports which of a location's own directives do not take effect, because
 // requests and answers go through locations of ours.
-func (a *advice) lost(d, server *Directive) {
+func (a *adviser) lost(d, server *Directive) {
 	kept := map[string]bool{}
 	server.Walk(func(l *Directive) {
 		if l.Name == "location" && leads(l, templates.NginxTarget) {
@@ -109,8 +191,8 @@ func (a *advice) lost(d, server *Directive) {
 	report := func(list []*Directive) {
 		for _, e := range list {
 			if len(e.Args) > 0 && !kept[subject(e)] && !slices.ContainsFunc(passed, func(p string) bool { return strings.EqualFold(p, e.Args[0]) }) {
-				a.say("%s: %s %s has no effect on requests that pointsman is asked about: put it into %s, next to %s", e.At(),
-					e.Name, e.Args[0], strings.Replace(templates.NginxHeaders, "*", "", 1), templates.NginxServerFile)
+				a.say("lost", e, "", fmt.Sprintf("put it into %s, next to %s", strings.Replace(templates.NginxHeaders, "*", "", 1), templates.NginxServerFile),
+					"%s %s has no effect on requests that pointsman is asked about", e.Name, e.Args[0])
 			}
 		}
 	}
@@ -131,10 +213,10 @@ func subject(d *Directive) string {
 var passed = []string{"Host", "Connection", "Upgrade"}
 
 // logged reports a block whose effective logs do not include the feed.
-func (a *advice) logged(d *Directive) {
+func (a *adviser) logged(d *Directive) {
 	for _, l := range d.Effective("error_log") {
 		if len(l.Args) > 0 && strings.HasPrefix(l.Args[0], a.feed+",") && !slices.Contains(strings.Split(l.Args[0], ","), "tag="+templates.NginxErrorTag) {
-			a.say("%s: lines of this error_log are ignored: they need tag=%s, which tells them from those of the access_log", l.At(), templates.NginxErrorTag)
+			a.say("error-log", l, "", fmt.Sprintf("they need tag=%s, which tells them from those of the access_log", templates.NginxErrorTag), "lines of this error_log are ignored")
 		}
 	}
 	logs := d.Effective("access_log")
@@ -144,8 +226,8 @@ func (a *advice) logged(d *Directive) {
 		}
 	}
 	if len(logs) == 0 {
-		a.say("http: no access_log leads to the feed at %s: outcomes are not reported, and each reservation lasts until its lease ends", a.feed)
+		a.say("no-feed", nil, "http", "include "+templates.NginxHTTPFile, "no access_log leads to the feed at %s: outcomes are not reported, and each reservation lasts until its lease ends", a.feed)
 		return
 	}
-	a.say("%s: this access_log replaces the feed's, which is not inherited: add `access_log %s,nohostname,tag=%s pointsman if=$pm_feed;` here too", logs[0].At(), a.feed, templates.NginxTag)
+	a.say("no-feed", logs[0], "", fmt.Sprintf("add `access_log %s,nohostname,tag=%s pointsman if=$pm_feed;` here too", a.feed, templates.NginxTag), "this access_log replaces the feed's, which is not inherited")
 }

@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +95,25 @@ func TestAdvise(t *testing.T) {
 			[]string{"proxy_read_timeout 3600s;", "if ($x) { return 401; } if ($y) { set $z 1; }"},
 			[]string{"nginx.conf:15: where this if matches, nginx ignores try_files"},
 		},
+		"pm_own misspelt": {
+			[]string{"set $pm_own vllm", "set $pm_own vlm"},
+			[]string{"nginx.conf:16: location /v1/: $pm_own is vlm, but there is no upstream of this name: when the agent is down, every request gets 502: name one of your upstreams: vllm"},
+		},
+		"pm_own with http": {
+			[]string{"set $pm_own vllm", "set $pm_own http://vllm"},
+			[]string{"nginx.conf:16: location /v1/: $pm_own is http://vllm: nginx puts http:// before it"},
+		},
+		"another name for pm_own": {
+			[]string{"set $pm_own vllm", "set $pm_onw vllm"},
+			[]string{"nginx.conf:16: location /v1/: set $pm_onw: pointsman has no such variable"},
+		},
+		"pm_own is an address": {
+			[]string{"set $pm_own vllm", "set $pm_own 10.0.0.1:8000"}, nil,
+		},
+		"the wrong server": {
+			[]string{"listen 80;", "listen 80; include DIR/nginx-server.conf;", "        include DIR/nginx-server.conf;\n        location /v1", "        location /v1"},
+			[]string{"nginx.conf:12: location /v1/: nginx-server.conf is included in the server at "},
+		},
 		"a question by hand": {
 			[]string{"try_files /.pointsman @pm_ask;", "proxy_pass http://pointsman_agent; proxy_request_buffering off; access_log off;"},
 			[]string{"nginx.conf:16: proxy_request_buffering is off", "nginx.conf:16: this access_log replaces", "are not logged here", "no client_body_buffer_size"},
@@ -105,12 +125,16 @@ func TestAdvise(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			var all strings.Builder
+			for _, f := range got {
+				fmt.Fprintln(&all, f)
+			}
 			if len(got) != len(c.want) {
-				t.Errorf("got %d pieces of advice, want %d:\n%s", len(got), len(c.want), strings.Join(got, "\n"))
+				t.Errorf("got %d pieces of advice, want %d:\n%s", len(got), len(c.want), all.String())
 			}
 			for _, w := range c.want {
-				if !strings.Contains(strings.Join(got, "\n"), w) {
-					t.Errorf("no %q in\n%s", w, strings.Join(got, "\n"))
+				if !strings.Contains(all.String(), w) {
+					t.Errorf("no %q in\n%s", w, all.String())
 				}
 			}
 		})

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -38,13 +40,46 @@ var options = []kong.Option{
 		"spoe_conf": resolve.SPOEConf, "nginx_dir": resolve.NginxDir,
 	},
 	kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	kong.UsageOnError(),
 }
 
+// usageError is an error in how a command is called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Exit codes.
+const (
+	exitFault = 1
+	exitUsage = 2
+)
+
 func main() {
-	ctx := kong.Parse(&cli{}, options...)
-	if err := ctx.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "pointsman:", err)
-		os.Exit(1)
+	parser := kong.Must(&cli{}, options...)
+	ctx, err := parser.Parse(os.Args[1:])
+	if err == nil {
+		err = ctx.Run()
+	} else {
+		err = usageError{err}
 	}
+	os.Exit(exit(os.Stderr, err))
+}
+
+// exit prints an error and returns the exit code. What is wrong in the use of a
+// command takes two lines.
+func exit(w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(w, "pointsman:", err)
+	var usage usageError
+	if !errors.As(err, &usage) {
+		return exitFault
+	}
+	command := "pointsman"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		command += " " + parse.Context.Selected().Name
+	}
+	fmt.Fprintf(w, "Run \"%s --help\" for its flags.\n", command)
+	return exitUsage
 }

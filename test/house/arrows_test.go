@@ -15,6 +15,7 @@ var arrows = map[string][]string{
 	"templates": {},
 	"config":    {"decider", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
+	"advice":    {}, // what the readers of configurations find
 	"attach":    {}, // edits of text files, for either proxy
 	"listen":    {},
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
@@ -36,8 +37,8 @@ var arrows = map[string][]string{
 
 	// Proxies. haproxy and nginx never import each other.
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
-	"haproxy": {"decider", "intake", "listen", "spoa", "templates"},
-	"nginx":   {"decider", "intake", "listen", "templates"},
+	"haproxy": {"advice", "decider", "intake", "listen", "spoa", "templates"},
+	"nginx":   {"advice", "decider", "intake", "listen", "templates"},
 	"admin":   {"decider", "decider/queue", "intake"},
 
 	// Simulation.
@@ -52,7 +53,7 @@ var arrows = map[string][]string{
 	"resolve":         {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":  {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":    {"attach", "nginx", "resolve", "templates"},
-	"check":           {"haproxy", "nginx", "resolve", "templates"},
+	"check":           {"advice", "config", "haproxy", "nginx", "resolve", "templates"},
 	"admin/client":    {"admin", "decider", "engine"},
 	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},

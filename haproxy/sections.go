@@ -1,0 +1,166 @@
+package haproxy
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// File is one file of a configuration.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// rule is a statement with its file.
+type rule struct {
+	Statement
+	file string
+}
+
+// section is one section of a configuration.
+type section struct {
+	kind, name string
+	lines      []rule // the first is the section's own
+	defaults   *section
+}
+
+// title is the section as messages name it.
+func (s *section) title() string { return strings.TrimSpace(s.kind + " " + s.name) }
+
+// divide reads the files in their order, as HAProxy does.
+func divide(files []File) (list []*section) {
+	var at, defaults *section
+	named := map[string]*section{}
+	for _, f := range files {
+		at = nil
+		for _, s := range ParseConfig(f.Text) {
+			if s.Words[0] == s.Section {
+				at = &section{kind: s.Section, name: s.Name, defaults: defaults}
+				if at.kind == "defaults" {
+					at.defaults, defaults, named[s.Name] = nil, at, at
+				}
+				if i := slices.Index(s.Words, "from"); i > 0 && i+1 < len(s.Words) {
+					at.defaults = named[s.Words[i+1]]
+				}
+				list = append(list, at)
+			}
+			if at != nil {
+				at.lines = append(at.lines, rule{s, f.Name})
+			}
+		}
+	}
+	return list
+}
+
+// receives and balances say what a section can be: listen is both.
+func (s *section) receives() bool { return s.kind == "frontend" || s.kind == "listen" }
+func (s *section) balances() bool { return s.kind == "backend" || s.kind == "listen" }
+
+// own returns the section's lines that begin with the words.
+func (s *section) own(words ...string) (list []*rule) {
+	for i := range s.lines {
+		if s.lines[i].Is(words...) {
+			list = append(list, &s.lines[i])
+		}
+	}
+	return list
+}
+
+// last returns the last line that begins with the words, of the section or else
+// of its defaults; nil if there is none.
+func (s *section) last(words ...string) *rule {
+	for ; s != nil; s = s.defaults {
+		if l := s.own(words...); len(l) > 0 {
+			return l[len(l)-1]
+		}
+	}
+	return nil
+}
+
+// option reports whether an option is on.
+func (s *section) option(name string) bool {
+	for ; s != nil; s = s.defaults {
+		for i := len(s.lines) - 1; i >= 0; i-- {
+			l := &s.lines[i]
+			if l.Is("option", name) {
+				return true
+			}
+			if l.Is("no", "option", name) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// mode is the section's mode.
+func (s *section) mode() string {
+	if l := s.last("mode"); l != nil {
+		return l.Arg(1)
+	}
+	return "tcp"
+}
+
+// logs are the log lines that apply: those of the defaults, then its own; "no
+// log" drops those before it. "log global" stands for global's.
+func (s *section) logs(global []*rule) (list []*rule) {
+	if s.defaults != nil {
+		list = s.defaults.logs(global)
+	}
+	for i := range s.lines {
+		switch l := &s.lines[i]; {
+		case l.Is("no", "log"):
+			list = nil
+		case l.Is("log", "global"):
+			list = append(list, global...)
+		case l.Is("log"):
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// servers are the addresses of the section's servers, with their lines.
+func (s *section) servers() map[string]*rule {
+	list := map[string]*rule{}
+	for _, l := range s.own("server") {
+		list[l.Arg(2)] = l
+	}
+	return list
+}
+
+// condition is the text of a rule's condition, with the ACLs that it names; ""
+// if it has none. word is where it may begin.
+func (s *section) condition(l *rule, word int) string {
+	i := slices.IndexFunc(l.Words, func(w string) bool { return w == "if" || w == "unless" })
+	if i < word {
+		return ""
+	}
+	text := strings.Join(l.Words[i:], " ")
+	for _, w := range l.Words[i+1:] {
+		for _, a := range s.own("acl", strings.TrimPrefix(w, "!")) {
+			text += " " + strings.Join(a.Words[2:], " ")
+		}
+	}
+	return text
+}
+
+// llmPath finds in a condition the paths of requests that engines serve.
+var llmPath = regexp.MustCompile(`(^|[^\w/])\^?/v1/?($|[\s"'*.()}])|/v1/(chat|completions|embeddings|responses|messages)\b|/generate\b|/chat/completions\b`)
+
+// llmName and llmPort find backends of engines by their look.
+var (
+	llmName = regexp.MustCompile(`(?i)llm|sglang|llama|\bgpt|openai|mistral|mixtral|qwen|gemma|deepseek|inference|genai`)
+	llmPort = regexp.MustCompile(`:(8000|30000|11434)$`)
+)
+
+// routes are the rules of a section that lead to a backend, its own and those of
+// its defaults.
+func (s *section) routes() (list []*rule) {
+	list = s.own("use_backend")
+	if l := s.last("default_backend"); l != nil {
+		list = append(list, l)
+	}
+	return list
+}
