@@ -106,13 +106,24 @@ func (a *account) end(v *reservation, o Outcome, now time.Duration) {
 }
 
 // usage is the used share of r's KV cache: by the blocks in use where the cache is
-// modelled, else by the tokens in flight.
+// modelled, else by the prompts in flight.
 func (a *account) usage(r *Replica) float64 {
-	used := r.tokens
+	used := r.input
 	if r.cache != nil && r.cache.InUse() > 0 {
 		used = r.cache.InUse() * a.caches.blockTokens
 	}
 	return float64(used) / float64(max(r.CacheTokens(), 1))
+}
+
+// inUse estimates how many tokens of r's KV cache its requests use, given the
+// weight of what its engine reports. Output that is asked for does not count:
+// most answers are far shorter than their limits.
+func (a *account) inUse(r *Replica, trust float64) float64 {
+	used := a.usage(r)
+	if trust > 0 {
+		used += trust * (min(1, max(0, r.signals.KVUsage)) - r.atSignals.usage)
+	}
+	return max(0, used) * float64(max(r.CacheTokens(), 1))
 }
 
 // localLoad counts the load of r, as of the last advance of its prefill queue.
@@ -122,15 +133,6 @@ func (a *account) localLoad(r *Replica) localLoad {
 		running: float64(r.inFlight - r.prefill.n),
 		usage:   a.usage(r),
 	}
-}
-
-// tokensNeeded is how many tokens of c's cache its requests need, as far as
-// known: what they share once, where the pool has a model of the cache.
-func (a *account) tokensNeeded(c *Replica) int {
-	if c.cache != nil {
-		return c.cache.InUse()*a.caches.blockTokens + c.tokens - c.input
-	}
-	return c.tokens
 }
 
 // restarted empties what is believed of the memory of r's engine.

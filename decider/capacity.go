@@ -65,6 +65,8 @@ func (p *Pool) Delayed(by time.Duration) {
 // saturation names what keeps a replica from being given more, or "".
 func (c *capacity) saturation(r *Replica, now time.Duration) string {
 	p := c.pool
+	s := &r.signals
+	reports := s.Known && now-s.At < signalsKept
 	switch limit := r.concurrency.limit(now); {
 	case !r.open():
 		return r.state(now)
@@ -72,6 +74,9 @@ func (c *capacity) saturation(r *Replica, now time.Duration) string {
 		return "full"
 	case p.load.backlog(r, now) >= prefillAhead+p.load.speedOf(r)*c.feedbackDelay().Seconds():
 		return "prefill"
+	case reports && s.Waiting == 0 && s.Running > 0:
+		// The engine begins what it gets: whatever limit it had is over.
+		r.concurrency = concurrency{}
 	case limit > 0 && r.inFlight >= limit:
 		return "running"
 	case c.overdue(r, now):
@@ -80,10 +85,10 @@ func (c *capacity) saturation(r *Replica, now time.Duration) string {
 		r.concurrency = concurrency{max(1, r.inFlight-r.prefill.n), now}
 		return "overdue"
 	}
-	if s := &r.signals; s.Known && now-s.At < signalsKept && s.Waiting >= r.prefill.n+engineQueue {
+	if reports && s.Waiting >= r.prefill.n+engineQueue {
 		return "engine_queue"
 	}
-	if r.inFlight > 0 && r.limit == 0 && p.tokensNeeded(r) > r.CacheTokens() {
+	if r.inFlight > 0 && r.limit == 0 && p.inUse(r, r.trust(now)) > float64(r.CacheTokens()) {
 		return "memory"
 	}
 	return ""

@@ -18,6 +18,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"round_robin", func() decider.Policy { return &policy.RoundRobin{} }},
 		{"power_of_two", func() decider.Policy { return policy.PowerOfTwo{} }},
 		{"least_requests", func() decider.Policy { return policy.LeastRequests{} }},
+		{"least_work", func() decider.Policy { return policy.LeastWork{} }},
 		{"session", func() decider.Policy {
 			p, err := policy.NewSession(policy.SessionDefaults)
 			if err != nil {

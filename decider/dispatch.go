@@ -10,6 +10,9 @@ const (
 	// stealing: an idle replica takes a request that another one would serve
 	// better when the gain exceeds this many times the tokens computed twice.
 	stealing = 4
+	// lateBlocking is the weight of what a long prompt keeps others waiting, as in
+	// the cost of the policy least_work_late.
+	lateBlocking = 0.2
 	// maxConsidered bounds the requests that are considered for one assignment.
 	maxConsidered = 64
 )
@@ -176,6 +179,10 @@ func (a *admission) thief(best int) int {
 	p := a.pool
 	v := &p.view
 	found := -1
+	blocking := func(i int) float64 {
+		requests, _ := v.Foreign(i)
+		return v.Blocking(requests+float64(p.replicas[i].inFlight), v.PrefillCost(i))
+	}
 	for _, i := range v.Candidates {
 		c := p.replicas[i]
 		if !a.capacity.free[i] || c.prefill.n > 0 {
@@ -183,7 +190,7 @@ func (a *admission) thief(best int) int {
 		}
 		extra := float64(v.Cached(best) - v.Cached(i))
 		gain := (v.PrefillBacklog(best)+v.PrefillCost(best))/v.PrefillSpeed(best)*v.PrefillSpeed(i) - v.PrefillCost(i)
-		if gain > max(0, stealing*extra) && (found < 0 || c.tokens < p.replicas[found].tokens) {
+		if gain > max(0, stealing*extra)+lateBlocking*max(0, blocking(i)-blocking(best)) && (found < 0 || c.tokens < p.replicas[found].tokens) {
 			found = i
 		}
 	}

@@ -71,7 +71,10 @@ func (r *Replica) trust(now time.Duration) float64 {
 	if !r.signals.Known {
 		return 0
 	}
-	return math.Exp(-float64(now-r.signals.At) / float64(signalMemory))
+	if age := now - r.signals.At; age != r.trusted.age || r.trusted.weight == 0 {
+		r.trusted.age, r.trusted.weight = age, math.Exp(-float64(age)/float64(signalMemory))
+	}
+	return r.trusted.weight
 }
 
 // What follows is the pool's own count, and as much of what the engine then
@@ -119,4 +122,28 @@ func (v *View) Throughput(i int) float64 {
 	r := v.Replicas[i]
 	w, own := r.trust(v.Now), r.taken.rate(v.Now)
 	return own + w*(r.signals.Throughput-own)
+}
+
+// Foreign estimates how many requests replica i has that the pool does not know
+// of, and the prefill cost of those of them that wait, as its engine reports.
+func (v *View) Foreign(i int) (requests, backlog float64) {
+	r := v.Replicas[i]
+	w := r.trust(v.Now)
+	if w == 0 {
+		return 0, 0
+	}
+	s, own := &r.signals, &r.atSignals
+	waiting := float64(s.Waiting) - own.waiting
+	requests = waiting + float64(s.Running) - own.running
+	return w * max(0, requests), w * max(0, waiting) * v.TypicalCost()
+}
+
+// TypicalCost is the mean prefill cost of about the pool's last 512 requests.
+func (v *View) TypicalCost() float64 { return v.pool.load.typical }
+
+// TokensInUse estimates how many tokens of replica i's KV cache its requests use,
+// shared ones counted once. Output counts where the engine reports its usage.
+func (v *View) TokensInUse(i int) float64 {
+	r := v.Replicas[i]
+	return v.pool.account.inUse(r, r.trust(v.Now))
 }

@@ -10,6 +10,7 @@ type loadEstimate struct {
 	reservations *reservations
 	speed        rateEstimator // of prefill, all replicas together
 	demand       demand        // of prefill
+	typical      float64       // prefill cost of a request, a mean of the last ones
 
 	// reported is the share of streamed answers whose first token the proxy
 	// reports when it comes, reportedAt when it last reported one.
@@ -28,6 +29,9 @@ func prefillCost(uncached, input int) float64 {
 	u := float64(uncached)
 	return u * (1 + (float64(input)-u/2)/attentionDepth)
 }
+
+// typicalOver is over how many requests the typical prefill cost is a mean.
+const typicalOver = 512
 
 // initialSpeed is the prefill speed, in tokens/s, that a pool starts from.
 const initialSpeed = 10_000
@@ -110,6 +114,10 @@ func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) 
 	q.uncached += uncached
 	q.cost += v.prefill.cost
 	l.demand.add(v.prefill.cost, now)
+	if l.typical == 0 {
+		l.typical = v.prefill.cost
+	}
+	l.typical += (v.prefill.cost - l.typical) / typicalOver
 	v.prefill.backlog = l.backlog(v.replica, now)
 }
 
@@ -238,7 +246,7 @@ func (l *loadEstimate) learn(r *Replica, cost, seconds float64) {
 // ended notes, as v ends, that its first token was not reported when it came,
 // and learns from its time if that is reported now.
 func (l *loadEstimate) ended(v *reservation, o Outcome) {
-	if !v.request.Stream || v.prefill.reported || v.decided == nil || o.End != Served {
+	if !v.request.Stream || v.prefill.reported || v.decided == nil || o.End != Served || !o.computed() {
 		return
 	}
 	l.reported -= l.reported / 4

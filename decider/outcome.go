@@ -34,6 +34,13 @@ type Outcome struct {
 	TTFT         time.Duration // from request to first byte; 0 = not known
 }
 
+// computed reports whether an engine computed the prompt, as far as is known: it
+// answered, and not with an error. An answer that computed nothing teaches
+// nothing about speeds, times and lengths.
+func (o *Outcome) computed() bool {
+	return o.Status < 400 && (o.TTFT > 0 || o.End == Served)
+}
+
 // settle brings v in line with the server that the proxy names. It returns the
 // reservation to go on with: a new one if the proxy went ahead without a
 // decision, nil if the server is not in the pool.
@@ -147,7 +154,7 @@ func (p *Pool) finished(o Outcome) {
 	if served != nil && v.replica != served {
 		p.move(v, served, now)
 	}
-	if !v.started && (o.TTFT > 0 || o.End == Served) {
+	if !v.started && o.computed() {
 		v.replica.creditFirstToken(now)
 		p.start(v, max(o.TTFT-v.waited, 0), now)
 	}

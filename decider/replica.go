@@ -40,8 +40,12 @@ type Replica struct {
 	contextTokens int            // of its models, the longest; 0 = not reported
 	signals       Signals        // what the engine last reported
 	atSignals     localLoad      // what was counted here when it reported them
-	lists         []string       // adapters among its models, sorted; nil = not reported
-	slotsReported int            // adapters that fit; 0 = not reported
+	trusted       struct {       // the last result of trust
+		age    time.Duration
+		weight float64
+	}
+	lists         []string // adapters among its models, sorted; nil = not reported
+	slotsReported int      // adapters that fit; 0 = not reported
 	firstTokens   firstTokens
 	promptWindow  promptWindow // of its prompts, to learn the bytes per token
 	reported      reportedTokens

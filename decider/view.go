@@ -33,6 +33,7 @@ type View struct {
 	even      bool     // all weights are equal
 	rate      float64  // requests for the block at rateDepth
 	rateDepth int32    // -1 = not looked up for this request
+	inFlight  int      // requests on all candidates; -1 = not counted for this request
 
 	terms []float64 // for each candidate, by term
 	width int       // terms per candidate
@@ -125,7 +126,7 @@ func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = v
 // matchPrefix finds out how much of the request's prompt the cache of each
 // replica holds.
 func (v *View) matchPrefix(r *Request) {
-	v.input, v.blocks, v.rateDepth = r.Input, r.Blocks, -1
+	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
 	if m := v.pool.caches.model; m != nil {
 		v.depth, v.best = m.Match(r.Blocks, v.depth)
 	}

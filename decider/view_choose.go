@@ -32,6 +32,24 @@ func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []i
 	return dst
 }
 
+// longest bounds how many times the typical cost a prompt counts as.
+const longest = 100
+
+// Blocking estimates how much prefill cost of other requests a prompt of that cost
+// delays on a replica with that many requests, in tokens: the longer it is for the
+// pool, the more of them come while it is computed, and the more requests the
+// replica has, compared to the mean of the candidates, the more of them are for it.
+func (v *View) Blocking(requests, cost float64) float64 {
+	if v.inFlight < 0 {
+		v.inFlight = 0
+		for _, c := range v.Candidates {
+			v.inFlight += v.Replicas[c].inFlight
+		}
+	}
+	mean := max(float64(v.inFlight)/float64(len(v.Candidates)), 1)
+	return cost * min(cost/max(v.TypicalCost(), 1), longest) * requests / mean
+}
+
 // InFlightRange is the fewest and the most requests in flight on a candidate.
 func (v *View) InFlightRange() (least, most int) {
 	least = v.Replicas[v.Candidates[0]].inFlight

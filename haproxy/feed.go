@@ -245,6 +245,7 @@ func (f *Feed) line(text []byte) {
 	case p == nil:
 	case l.event == connected:
 		p.Connected(decider.ParseID(l.rid), l.server)
+	case l.event == first && l.status >= 400: // the first byte of an error, and no token
 	case l.event == first:
 		p.FirstToken(decider.ParseID(l.rid), l.server)
 		if l.tFirst > 0 {

@@ -4,30 +4,43 @@ import "pointsman/decider"
 
 // LeastWork sends a request to the replica with the least predicted work until
 // its first token: the backlog there, and the part of the prompt that is not
-// cached there. Duplicating a prefix is penalised, more so under load, unless
-// the prefix is requested so often that several replicas should hold it. It needs
-// no more than what the proxy reports, and is the default. Choose another policy
-// if requests have no prompts, or all cost the same. Weights do not count: the
-// speed of a replica is learned.
+// cached there, more the more requests the replica has. A request that is long
+// for the pool keeps away from replicas that others will come to. Duplicating a
+// prefix is penalised, more so under load, unless the prefix is requested so
+// often that several replicas should hold it. It needs no more than what the
+// proxy reports, uses what engines report of their load, and is the default.
+// Choose another policy if requests have no prompts, or all cost the same.
+// Weights do not count: the speed of a replica is learned.
 //
-//	cost = queue + own + (3+4n)/(1+12h/N) · duplicate + 0.02 · in flight + pressure
+//	cost = (queue + own) · (1 + 0.02 m) + 0.1 · own² / typical · m / mean + decode
+//	     + (1+5n) / (1+24h/N) · duplicate + pressure
 //
-// in tokens, divided by the prefill speed of the replica. n is the number of
+// in tokens, divided by the prefill speed of the replica. m is the number of
+// requests on the replica and mean that of all candidates, n the number of
 // requests before their first token per replica, h the block request rate above 1
 // of the first block that the replica lacks, and N the number of replicas.
 type LeastWork struct{}
 
-// The weights of the terms in early binding, when a request is sent at once.
-// docs/decisions/0004-least-work.md says how they were found.
-const (
-	workDuplicate = 3.0  // per token cached elsewhere: a duplicate takes the space of other blocks
-	workQueue     = 4.0  // added per request queued on a replica
-	workRate      = 12.0 // per request for the block in the last minute, per replica
-	workInFlight  = 0.02 // per input token in flight: it slows the decoding of others
-	workMemory    = 0.95 // share of the cache that may be in use before it evicts what is needed
-)
+// weights are the constants of the cost. docs/decisions/0009-externalities.md
+// says how they were found.
+type weights struct {
+	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
+	queue     float64 // added per request queued on a replica
+	rate      float64 // per request for the block in the last minute, per replica
+	crowd     float64 // share of the work that is added per request on the replica
+	blocking  float64 // of what a long prompt keeps others waiting
+	running   float64 // tokens per request on the replica: each slows the others
+	memory    float64 // tokens per token in use there
+}
 
-var leastWorkTerms = []string{"queue", "own", "duplicate", "in_flight", "pressure", "speed", "cost"}
+// early are the weights when a request is sent at once.
+var early = weights{duplicate: 1, queue: 5, rate: 24, crowd: 0.02, blocking: 0.1, running: 20, memory: 0.05}
+
+// fullCache is the share of the cache that may be in use before it evicts what is
+// needed.
+const fullCache = 0.95
+
+var leastWorkTerms = []string{"queue", "own", "crowd", "blocking", "decode", "duplicate", "pressure", "speed", "cost"}
 
 // Terms implements Termed: queue to pressure are summands in tokens, speed is in
 // tokens/s, and cost in seconds.
@@ -38,41 +51,40 @@ func (LeastWork) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
 func (LeastWork) Rank(r *decider.Request, v *decider.View, dst []int) []int {
-	n := float64(len(v.Candidates))
-	return leastWork(r, v, dst, workDuplicate+workQueue*float64(queued(v))/n, workRate/n, v.PrefillCost)
-}
-
-// queued is the number of requests before their first token on all candidates.
-func queued(v *decider.View) (n int) {
-	for _, i := range v.Candidates {
-		n += v.PrefillQueueLen(i)
-	}
-	return n
+	return leastWork(r, v, dst, &early, v.PrefillCost)
 }
 
 // ownRate is the block request rate that a conversation causes by itself, by its
 // last turn. Its return does not mean that another replica needs the prefix.
 const ownRate = 1.0
 
-// leastWork ranks by least work. own is the request's own work on a replica. A
-// token that is cached elsewhere costs duplicate, divided by 1 plus demand times
-// the rate at which others request it.
-func leastWork(r *decider.Request, v *decider.View, dst []int, duplicate, demand float64, own func(i int) float64) []int {
+// leastWork ranks by least work. own is the request's own work on a replica.
+func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own func(i int) float64) []int {
+	queued := 0
+	for _, i := range v.Candidates {
+		queued += v.PrefillQueueLen(i)
+	}
+	n := float64(len(v.Candidates))
+	duplicate, demand := w.duplicate+w.queue*float64(queued)/n, w.rate/n
 	best := v.BestCached()
-	mine := r.Input + max(r.Output, 0)
 	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
-		queue, work, speed := v.PrefillBacklog(i), own(i), v.PrefillSpeed(i)
+		foreign, foreignBacklog := v.Foreign(i)
+		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
+		m := float64(replica.InFlight()) + foreign
+		crowd := (queue + work) * w.crowd * m
+		blocking := w.blocking * v.Blocking(m, work)
+		inUse := v.TokensInUse(i)
+		decode := w.running*m + w.memory*inUse
 		duplicated := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
 			duplicated = duplicate / (1 + demand*max(0, v.BlockRequestRate(i)-ownRate)) * float64(lacks)
 		}
-		inFlight := workInFlight * float64(replica.InputTokens())
-		// Shared blocks take space once; the output is still to come.
-		needed := (v.BlocksInUse(i)-v.SharedBlocks(i))*v.BlockTokens + replica.Tokens() - replica.InputTokens()
-		pressure := max(0, float64(needed+mine)-workMemory*float64(replica.CacheTokens()))
-		cost := (queue + work + duplicated + inFlight + pressure) / speed
-		for t, x := range [...]float64{queue, work, duplicated, inFlight, pressure, speed, cost} {
+		// Shared blocks take space once.
+		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
+		pressure := max(0, needed-fullCache*float64(replica.CacheTokens()))
+		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
+		for t, x := range [...]float64{queue, work, crowd, blocking, decode, duplicated, pressure, speed, cost} {
 			v.SetTerm(c, t, x)
 		}
 		return cost

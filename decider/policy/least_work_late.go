@@ -9,12 +9,8 @@ import "pointsman/decider"
 // answer: HAProxy from 3.0 on, and nginx.
 type LeastWorkLate struct{}
 
-// The weights of the terms in late binding.
-const (
-	lateDuplicate = 1.0 // per token cached elsewhere
-	lateQueue     = 4.0 // added per request queued on a replica
-	lateRate      = 4.0 // per request for the block in the last minute, per replica
-)
+// late are the weights in late binding.
+var late = weights{duplicate: 1, queue: 4, rate: 4, blocking: 0.2, running: 20, memory: 0.05}
 
 // Terms implements Termed: they are those of LeastWork.
 func (LeastWorkLate) Terms() []string { return leastWorkTerms }
@@ -24,9 +20,7 @@ func (LeastWorkLate) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
 func (LeastWorkLate) Rank(r *decider.Request, v *decider.View, dst []int) []int {
-	n := float64(len(v.Candidates))
-	duplicate := lateDuplicate + lateQueue*float64(queued(v))/n
-	return leastWork(r, v, dst, duplicate, lateRate/n, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
+	return leastWork(r, v, dst, &late, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
 }
 
 var (
