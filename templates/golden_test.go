@@ -271,6 +271,13 @@ func TestRefused(t *testing.T) {
 			t.Errorf("no word of %q in:\n%v", want, err)
 		}
 	}
+	for v, refused := range map[templates.Version]bool{{Major: 2, Minor: 6}: false, {Major: 3, Minor: 0}: true, {Major: 3, Minor: 1}: true, {Major: 3, Minor: 2}: false} {
+		o := example(v)
+		o.FeedAddress = "unix:///run/pointsman/feed.sock"
+		if _, err := templates.RenderHAProxy(o); (err != nil) != refused || refused && !strings.Contains(err.Error(), "never connects again") {
+			t.Errorf("%v with a feed on a unix socket: %v", v, err)
+		}
+	}
 	if _, _, err := templates.AttachHAProxy(templates.HAProxy{}); err == nil || !strings.Contains(err.Error(), "no pools") {
 		t.Errorf("an empty description: %v", err)
 	}

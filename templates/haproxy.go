@@ -222,8 +222,10 @@ func (o HAProxy) check(full bool) error {
 	if _, err := address(o.AgentAddress); err != nil {
 		bad("agent address: %w", err)
 	}
-	if _, err := address(o.FeedAddress); err != nil {
+	if a, err := address(o.FeedAddress); err != nil {
 		bad("feed address: %w", err)
+	} else if strings.HasPrefix(a, "unix@") && !o.Version.ringsOverUnix() {
+		bad("feed address %q: the ring of HAProxy %v never connects again to a unix socket that was closed, as by a restart of the agent; want host:port", o.FeedAddress, o.Version)
 	}
 	if !safeWord.MatchString(o.SPOEConf) {
 		bad("path of %s %q: want a path without spaces", SPOEFile, o.SPOEConf)

@@ -126,6 +126,9 @@ func (v *view) For(p Pool) poolView { return poolView{v, p} }
 // LogProfiles reports whether HAProxy can give each log its own format.
 func (v *view) LogProfiles() bool { return v.Version.AtLeast(3, 2) }
 
+// RingsOverUnix reports whether the feed may go to a unix socket.
+func (v *view) RingsOverUnix() bool { return v.Version.ringsOverUnix() }
+
 // Dir is the folder that holds our files.
 func (v *view) Dir() string { return path.Dir(v.SPOEConf) }
 

@@ -33,3 +33,7 @@ func (v Version) AtLeast(major, minor int) bool {
 
 // String gives the form "3.2".
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// ringsOverUnix reports whether a ring connects again to a unix socket. That of 3.0
+// and 3.1 does so only after a reset, which a unix socket does not have.
+func (v Version) ringsOverUnix() bool { return !v.AtLeast(3, 0) || v.AtLeast(3, 2) }
