@@ -9,7 +9,7 @@ type InPlace struct {
 	Sections string   // the agent's backend, the ring and what belongs to them
 	SPOE     File     // to be installed at HAProxy.SPOEConf
 	Logs     []string // log lines for each frontend that leads to the backends
-	// Fields are what a log format has at its end. Empty from 3.2 on, where the
+	// Fields are what a log format begins with. Empty from 3.2 on, where the
 	// log lines have a profile.
 	Fields string
 	// HTTPLog is the format that "option httplog" stands for.

@@ -9,14 +9,13 @@ import (
 // clfLog is what "option httplog clf" stands for.
 const clfLog = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl"
 
-// format gives a frontend a log format with the feed's fields at its end, for
-// HAProxy before 3.2, where all logs of a frontend share one. It replaces a
+// format gives a frontend a log format that begins with the feed's fields, for
+// HAProxy before 3.2, where all logs of a frontend share one. The fields come first
+// because long captures may cut the end of a line off. It replaces a
 // log-format of the frontend's own and returns a line to add otherwise.
 func (p *plan) format(f *section) attach.Line {
-	const why = "your format, with pointsman's fields at its end"
-	// The flags of %o hold for all that follows.
-	const plain = `" %{-Q,-X,-E}o"`
-	fields := `" ` + p.render.Fields + `"`
+	const why = "your format, with pointsman's fields before it"
+	fields := `"` + p.render.Fields + ` "`
 	format, at := f.find(begins("log-format"))
 	httplog, by := f.find(begins("option", "httplog"))
 	// What is set in the frontend overrides what its defaults set, and within
@@ -29,12 +28,9 @@ func (p *plan) format(f *section) attach.Line {
 	switch {
 	case format != nil:
 		line := p.sources[at.file].lines[format.Line-1]
-		if strings.Contains(line, "}o") {
-			fields = plain + fields
-		}
-		text := "log-format " + argument(line) + fields
+		text := "log-format " + fields + argument(line)
 		if strings.Contains(line, `{"`) || strings.Contains(line, "+json") || strings.Contains(line, "+cbor") {
-			p.note("%s: before HAProxy 3.2 all logs of a frontend share one format, so your own lines, which look like JSON, get pointsman's fields after them", p.where(at, format.Line))
+			p.note("%s: before HAProxy 3.2 all logs of a frontend share one format, so your own lines, which look like JSON, get pointsman's fields before them", p.where(at, format.Line))
 		}
 		if at != f {
 			return attach.Line{Text: text, Why: why}
@@ -42,9 +38,9 @@ func (p *plan) format(f *section) attach.Line {
 		p.replace(f, format.Line, attach.Line{Text: text, Why: why})
 		return attach.Line{}
 	case httplog != nil && httplog.Arg(2) == "clf":
-		return attach.Line{Text: "log-format '" + clfLog + "'" + plain + fields, Why: why}
+		return attach.Line{Text: "log-format " + fields + "'" + clfLog + "'", Why: why}
 	}
-	return attach.Line{Text: `log-format "` + p.render.HTTPLog + `"` + fields, Why: why}
+	return attach.Line{Text: "log-format " + fields + `"` + p.render.HTTPLog + `"`, Why: why}
 }
 
 // closer reports whether section a comes before b in the chain of f's defaults.
