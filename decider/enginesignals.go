@@ -38,6 +38,7 @@ func (e Engine) Signals(s Signals) {
 		p.caches.resize(r)
 		p.updateBounds(&p.config, p.replicas)
 	}
+	reconcile(p, r, true, s.At)
 	p.admission.dispatch(s.At)
 }
 

@@ -10,6 +10,8 @@ type ReplicaState struct {
 	Draining bool
 	Idle     bool // the proxy has no request there
 	Weight   int
+	Requests int  // that the proxy has there, running or in its queue
+	Counted  bool // Requests is known
 }
 
 // Discovered reports what the proxy's servers are. Replicas that the configuration
@@ -46,6 +48,8 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			p.restarted(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
+		r.atProxy, r.proxyCounts = max(s.Requests, 0), s.Counted
+		reconcile(p, r, false, now)
 		if r.down && s.Idle {
 			p.reclaimOrphans(r, now)
 		}

@@ -50,6 +50,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		return v
 	}
 	if v == nil {
+		p.reclaims.reported(id, now)
 		p.admission.forget(id) // the proxy went ahead
 		p.stats.Adopted++
 		v = p.account.adopt(id, p, r, now)
@@ -143,6 +144,9 @@ func (p *Pool) finished(o Outcome) {
 	served := p.byName[string(o.Server)]
 	if v == nil || v.decided == nil {
 		p.gone.add(o.ID) // the question may be waiting yet
+	}
+	if v == nil {
+		p.reclaims.reported(o.ID, now)
 	}
 	if v == nil && served != nil {
 		p.stats.Unreserved++

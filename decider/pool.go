@@ -86,8 +86,9 @@ type Pool struct {
 	reportedAt time.Duration // when the proxy last reported anything of a request
 	statesAt   time.Duration // when it last reported the state of its servers
 
-	records records
-	stats   PoolStats
+	reclaims reclaims // reservations whose outcomes were lost
+	records  records
+	stats    PoolStats
 }
 
 func newPool(name string, secret []byte, clock Clock, r *rand.Rand) *Pool {

@@ -51,6 +51,10 @@ type Replica struct {
 	reported      reportedTokens
 	prefill       prefillQueue
 
+	atProxy     int       // requests that the proxy has for it, if it counts them
+	proxyCounts bool      // it does
+	shortfall   shortfall // of what it holds, against what is reserved
+
 	concurrency concurrency // the learned limit of its requests
 
 	health

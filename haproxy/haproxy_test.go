@@ -123,7 +123,7 @@ func FuzzStat(f *testing.F) {
 }
 
 const stat = `# pxname,svname,qcur,scur,status,weight,addr,
-llama,r1,0,3,UP,100,127.0.0.1:8001,
+llama,r1,2,3,UP,100,127.0.0.1:8001,
 llama,r2,0,0,DOWN,100,127.0.0.1:8002,
 llama,r3,0,0,DRAIN,0,127.0.0.1:8003,
 llama,r4,0,0,no check,1,127.0.0.1:8004,
@@ -140,13 +140,13 @@ func TestStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []decider.ReplicaState{
-		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Weight: 100},
-		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100, Idle: true},
-		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true, Idle: true},
-		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Idle: true, Weight: 1},
-		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1, Idle: true},
-		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Idle: true, Weight: 50},
-		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Idle: true, Weight: 50},
+		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Weight: 100, Requests: 5, Counted: true},
+		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100, Idle: true, Counted: true},
+		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true, Idle: true, Counted: true},
+		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Idle: true, Counted: true, Weight: 1},
+		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1, Idle: true, Counted: true},
+		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Idle: true, Counted: true, Weight: 50},
+		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Idle: true, Counted: true, Weight: 50},
 	}
 	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)

@@ -108,7 +108,7 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 }
 
 // columns of "show stat" that are read, by their names in its first line.
-var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur"}
+var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur", "qcur"}
 
 // parseStat parses the CSV of "show stat" into the servers of each backend.
 // Backends without servers are included.
@@ -131,7 +131,7 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 				at[i] = j
 			}
 		}
-		if at[i] < 0 {
+		if at[i] < 0 && want != "qcur" {
 			return nil, fmt.Errorf("show stat has no column %s", want)
 		}
 	}
@@ -148,6 +148,11 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			continue
 		}
 		weight, _ := strconv.Atoi(fields[at[3]])
+		running, err1 := strconv.Atoi(fields[at[5]])
+		queued, err2 := 0, error(nil)
+		if at[6] >= 0 {
+			queued, err2 = strconv.Atoi(fields[at[6]])
+		}
 		states[pool] = append(states[pool], decider.ReplicaState{
 			Name:     server,
 			Address:  fields[at[4]],
@@ -155,6 +160,8 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			Draining: strings.HasPrefix(status, "DRAIN") || strings.HasPrefix(status, "NOLB") || weight <= 0,
 			Idle:     fields[at[5]] == "0",
 			Weight:   max(weight, 0),
+			Requests: max(running, 0) + max(queued, 0),
+			Counted:  err1 == nil && err2 == nil,
 		})
 	}
 	return states, lines.Err()

@@ -1,0 +1,94 @@
+package decider
+
+import (
+	"testing"
+	"time"
+)
+
+// After outcomes were lost the counts are right again within 10 s, by what the
+// engine reports, by what the proxy does, and by the higher of the two.
+func TestLostOutcomes(t *testing.T) {
+	engine := func(n int) func(*Pool) {
+		return func(p *Pool) { p.Engine("r0").Signals(Signals{Running: n}) }
+	}
+	proxy := func(n int) func(*Pool) {
+		return func(p *Pool) {
+			p.Discovered([]ReplicaState{{Name: "r0", Up: true, Weight: 1, Requests: n, Counted: true}})
+		}
+	}
+	for why, c := range map[string]struct {
+		reports []func(*Pool)
+		want    int
+	}{
+		"the engine":            {[]func(*Pool){engine(3)}, 3},
+		"the proxy":             {[]func(*Pool){proxy(2)}, 2},
+		"both":                  {[]func(*Pool){engine(1), proxy(4)}, 4},
+		"the engine has others": {[]func(*Pool){engine(30)}, 10},
+		"nobody":                {nil, 10},
+	} {
+		p, clock := newTestPool(LeastWork{}, 1)
+		var lost, young []ID
+		for range 10 {
+			_, id := decide(p)
+			p.FirstToken(id, []byte("r0"))
+			lost = append(lost, id)
+		}
+		for clock.now < 9*time.Second {
+			clock.now += 100 * time.Millisecond
+			// What is on its way to the engine, or from it, is no loss.
+			_, id := decide(p)
+			if young = append(young, id); len(young) > 3 {
+				p.Finished(Outcome{ID: young[0], Server: []byte("r0")})
+				young = young[1:]
+			}
+			for _, report := range c.reports {
+				report(p)
+			}
+		}
+		if got := p.Status().Replicas[0].InFlight - len(young); got != c.want {
+			t.Errorf("%s: %d reservations are left of 10, want %d", why, got, c.want)
+		}
+		for _, id := range young {
+			if !p.Holds(id) {
+				t.Errorf("%s: a request on its way has lost its reservation", why)
+			}
+		}
+		if p.Holds(lost[0]) != (c.want == 10) || p.stats.Expired != uint64(10-c.want) {
+			t.Errorf("%s: %d have expired", why, p.stats.Expired)
+		}
+	}
+}
+
+// An engine that reports fewer requests than it has is believed once only.
+func TestEngineThatCountsTooFew(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	run := func(d time.Duration) {
+		for end := clock.now + d; clock.now < end; clock.now += 500 * time.Millisecond {
+			p.Engine("r0").Signals(Signals{})
+		}
+	}
+	_, id := decide(p)
+	run(6 * time.Second)
+	if p.Holds(id) {
+		t.Fatal("nothing was reclaimed")
+	}
+	p.FirstToken(id, []byte("r0")) // it was there after all
+	run(20 * time.Second)
+	if !p.Holds(id) {
+		t.Error("reclaimed again")
+	}
+}
+
+// After a pause of the process the feed has time to catch up.
+func TestReclaimsWaitForTheFeed(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	_, id := decide(p)
+	p.Engine("r0").Signals(Signals{})
+	clock.now += time.Minute
+	p.Engine("r0").Signals(Signals{})
+	clock.now += time.Second
+	p.Engine("r0").Signals(Signals{})
+	if !p.Holds(id) {
+		t.Error("reclaimed at once")
+	}
+}
