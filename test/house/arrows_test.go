@@ -58,6 +58,7 @@ var arrows = map[string][]string{
 	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":   {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"bench/grid":      {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":  {"templates"},
 	"bench/workloads": {"sim/trace"},
 	"packaging":       {},
