@@ -210,3 +210,25 @@ func TestRefused(t *testing.T) {
 		})
 	}
 }
+
+// A pool of any size loads: what its upstream keeps in shared memory grows with
+// its servers.
+func TestManyReplicas(t *testing.T) {
+	for _, bin := range proxies.Nginxes(t) {
+		for _, n := range []int{145, 1000, 4096} {
+			t.Run(fmt.Sprint(bin.Version, "/", n), func(t *testing.T) {
+				dir := t.TempDir()
+				var b strings.Builder
+				for i := range n {
+					fmt.Fprintf(&b, "server 10.1.%d.%d:8000;\n", i/256, i%256)
+				}
+				main := filepath.Join(dir, "nginx.conf")
+				put(t, main, fmt.Sprintf("pid %s/nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\nupstream vllm {\nzone vllm 64m;\n%s}\nserver {\nlisten 8080;\nlocation /v1/ {\nproxy_pass http://vllm;\n}\n}\n}\n", dir, b.String()))
+				attachAll(t, options(main, dir), func(args ...string) (string, error) {
+					out, err := bin.Command(append([]string{"-p", dir, "-e", "stderr"}, args...)...).CombinedOutput()
+					return string(out), err
+				})
+			})
+		}
+	}
+}

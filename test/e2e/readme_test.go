@@ -9,96 +9,77 @@ import (
 	"testing"
 )
 
-// TestNginxReadme follows the README's nginx part to the letter, in a folder that
-// stands for the machine: its configuration with the engines' addresses, its
-// commands, the lines pasted as they say.
+// TestNginxReadme follows the README's nginx part to the letter, with a folder
+// that stands for the machine: its three commands attach to an nginx that serves.
 func TestNginxReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, part, ok := strings.Cut(string(readme), "## Attach it to an nginx")
-	if !ok {
+	_, part, ok2 := strings.Cut(part, "```sh\n")
+	commands, _, ok3 := strings.Cut(part, "```")
+	if !ok || !ok2 || !ok3 {
 		t.Fatal("no such part")
 	}
-	fence := func(language string) string {
-		t.Helper()
-		_, rest, ok := strings.Cut(part, "```"+language+"\n")
-		block, _, ok2 := strings.Cut(rest, "```")
-		if !ok || !ok2 {
-			t.Fatalf("no block of %s", language)
-		}
-		return block
-	}
 	r := nginxes(t)[0]
-	o := engineOptions{Models: []string{"meta-llama/Llama-3.1-8B-Instruct"}}
+	o := engineOptions{Models: []string{model}}
 	r1, r2 := startEngine(t, "r1", o), startEngine(t, "r2", o)
 	s := newSite(t, r, "")
-	root := strings.NewReplacer(
-		"/run/pointsman", s.dir, "/etc/", s.dir+"/etc/", "/usr/", s.dir+"/usr/",
-		"10.0.0.1:8000", r1.address, "10.0.0.2:8000", r2.address,
-	)
-	// What the machine has already: another agent may hold the usual ports.
-	own := fmt.Sprintf("spoe: \"unix://%s/spoe.sock\", feed: %q, admin: %q}", s.dir, s.feed, s.agent.admin)
-	conf := strings.Replace(root.Replace(fence("yaml")), "nginx.sock}", "nginx.sock, "+own, 1)
-	if !strings.Contains(conf, own) {
-		t.Fatalf("the README's configuration:\n%s", conf)
-	}
-	for path, text := range map[string]string{
-		"/etc/pointsman/pointsman.yaml": conf,
-		"/etc/nginx/nginx.conf":         fmt.Sprintf(nginxUser, s.front, r1.address, r2.address, r1.address),
-	} {
-		if err := os.MkdirAll(filepath.Dir(s.dir+path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(s.dir+path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run := func(line string) string {
+	conf := filepath.Join(s.dir, "etc", "pointsman.yaml")
+	s.nginx().run(strings.ReplaceAll(fmt.Sprintf(nginxUser, s.front, r1.address, r2.address, port(r1.address)), "#paste location", "proxy_pass http://vllm;"))
+	attach := func(line string) {
 		t.Helper()
-		words := strings.Fields(root.Replace(line))
-		more := []string{"--config", s.dir + "/etc/pointsman/pointsman.yaml"}
-		if words[1] == "render" {
-			more = append(more, "--nginx-dir", s.dir+"/etc/pointsman")
-		}
-		cmd := exec.Command(binary, append(words[1:], more...)...)
-		cmd.Env = append(os.Environ(), "PATH=/nowhere")
-		out, err := cmd.Output()
-		if err != nil {
+		more := []string{"--config", conf, "--out", filepath.Dir(conf), "--nginx-config", filepath.Join(s.nginx().proc.Dir, "nginx.conf")}
+		if out, err := exec.Command(binary, append(strings.Fields(line)[1:], more...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
-		return string(out)
 	}
-	for line := range strings.Lines(fence("sh")) {
+	steps := 0
+	for line := range strings.Lines(commands) {
+		steps++
 		switch {
-		case strings.HasPrefix(line, "pointsman render"):
-			printed := run(line)
-			text := pasteNginx(t, fmt.Sprintf(nginxUser, s.front, r1.address, r2.address, r1.address), printed)
-			if err := os.WriteFile(s.dir+"/etc/nginx/nginx.conf", []byte(text), 0o644); err != nil {
+		case strings.HasPrefix(line, "pointsman attach"):
+			attach(line)
+			// Another agent may hold the usual addresses of this machine.
+			text, err := os.ReadFile(conf)
+			if err != nil {
 				t.Fatal(err)
 			}
-		case strings.HasPrefix(line, "pointsman check"):
-			run(line)
-		case strings.HasPrefix(line, "systemctl enable"):
-			s.agent.config = s.dir + "/etc/pointsman/pointsman.yaml"
+			const usual = "nginx: unix:///run/pointsman/nginx.sock"
+			own := fmt.Sprintf("nginx: unix://%s/nginx.sock\n  spoe: unix://%s/spoe.sock\n  feed: %s\n  admin: %s", s.dir, s.dir, s.feed, s.agent.admin)
+			if !strings.Contains(string(text), usual) {
+				t.Fatalf("written from nginx's configuration:\n%s", text)
+			}
+			if err := os.WriteFile(conf, []byte(strings.Replace(string(text), usual, own, 1)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			attach(line)
+		case strings.Contains(line, "systemctl enable"):
+			s.agent.config = conf
 			s.agent.start()
+		case strings.HasPrefix(line, "systemctl reload nginx"):
+			s.nginx().reload()
 		}
 	}
-	text, err := os.ReadFile(s.dir + "/etc/nginx/nginx.conf")
-	if err != nil {
-		t.Fatal(err)
+	if steps != 3 {
+		t.Errorf("%d commands, want 3:\n%s", steps, commands)
 	}
-	s.nginx().run(string(text)) // reload nginx
 	client := newClient(2, true, false)
 	defer client.CloseIdleConnections()
-	for i := range 10 {
-		c := call{body: chat(o.Models[0], 400, 4, i%2 == 0, i)}
-		if err := c.check(c.do(client, s.front)); err != nil {
-			t.Error(err)
+	send := func() {
+		client.CloseIdleConnections()
+		for i := range 10 {
+			c := call{body: chat(model, 400, 4, i%2 == 0, i)}
+			if err := c.check(c.do(client, s.front)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
-	if p := s.agent.settled("llama"); p.Decisions != 10 || p.Outcomes["served"] != 10 {
-		t.Errorf("%+v", p)
+	s.awaitAsking("vllm", send, 10)
+	before := s.agent.settled("vllm")
+	send()
+	if p := s.agent.settled("vllm"); p.Decisions-before.Decisions != 10 || p.Outcomes["served"]-before.Outcomes["served"] != 10 {
+		t.Errorf("%+v, before %+v", p, before)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,13 +73,17 @@ func TestReadmeHolds(t *testing.T) {
 						t.Errorf("make %s: %v\n%s", words[1], err, out)
 					}
 				case "pointsman":
-					help, err := exec.Command(bin, words[1], "--help").CombinedOutput()
-					if err != nil {
-						t.Errorf("pointsman %s: %v", words[1], err)
+					at := []string{words[1]} // a command, or one below another
+					if words[1] == "attach" || words[1] == "detach" {
+						at = words[1:min(3, len(words))]
 					}
-					for _, w := range words[2:] {
+					help, err := exec.Command(bin, append(slices.Clone(at), "--help")...).CombinedOutput()
+					if err != nil {
+						t.Errorf("pointsman %s: %v", at, err)
+					}
+					for _, w := range words[1+len(at):] {
 						if strings.HasPrefix(w, "--") && !strings.Contains(string(help), w) {
-							t.Errorf("pointsman %s has no %s", words[1], w)
+							t.Errorf("pointsman %s has no %s", at, w)
 						}
 					}
 				}

@@ -94,6 +94,9 @@ func (n *Nginx) Write(files ...File) {
 		if f.Name == "nginx.conf" {
 			f.Text = kept(n.Dir, f.Text)
 		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(n.Dir, f.Name)), 0o755); err != nil {
+			n.t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(n.Dir, f.Name), []byte(f.Text), 0o644); err != nil {
 			n.t.Fatal(err)
 		}
