@@ -77,3 +77,23 @@ func TestAPoolWithoutReplicasAsksForOne(t *testing.T) {
 		t.Errorf("without retry_after: %+v", d)
 	}
 }
+
+// A prompt that is answered with an error was not computed: neither the speed nor
+// what follows from it learns from that.
+func TestErrorsTeachNothing(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 2)
+	before := p.Autoscale().Capacity
+	for range 10 {
+		d, id := decide(p, document(1, 2000, 0))
+		clock.now += 5 * time.Millisecond
+		p.Finished(Outcome{ID: id, Server: []byte(d.Server), Status: 400, TTFT: 5 * time.Millisecond})
+	}
+	if after := p.Autoscale().Capacity; after != before {
+		t.Errorf("refusals changed the speed from %.0f to %.0f tokens/s", before, after)
+	}
+	for _, r := range p.replicas {
+		if m := r.cache; m.InUse() != 0 || m.Running() != 0 || r.promptWindow.begun != 0 {
+			t.Errorf("%s: %d blocks in use, %d running and %d prompts begun after refusals", r.name, m.InUse(), m.Running(), r.promptWindow.begun)
+		}
+	}
+}

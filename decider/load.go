@@ -70,9 +70,19 @@ type prefillQueue struct {
 	speed       rateEstimator
 }
 
-// speedOf is the replica's prefill speed in tokens/s.
+// speedNoise is the ratio to the pool's speed up to which that of a replica is
+// taken for noise: as if it were real, idle replicas that are alike would be no
+// ties, and one of them would get all requests.
+const speedNoise = 1.1
+
+// speedOf is the replica's prefill speed in tokens/s: its own if it really differs
+// from the pool's.
 func (l *loadEstimate) speedOf(r *Replica) float64 {
-	return r.prefill.speed.rate(l.poolSpeed())
+	pool := l.poolSpeed()
+	if own := r.prefill.speed.rate(pool); own > pool*speedNoise || own*speedNoise < pool {
+		return own
+	}
+	return pool
 }
 
 // poolSpeed is the prefill speed of a replica, learned from all together.

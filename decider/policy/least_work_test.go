@@ -173,6 +173,31 @@ func TestLeastWorkAvoidsAFullCache(t *testing.T) {
 	}
 }
 
+// Idle replicas that are alike are ties, whatever noise is in their learned
+// speeds.
+func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
+	p := decidertest.New(LeastWork{}, 8)
+	for range 20 {
+		for i := range 8 {
+			server := decidertest.Name(i)
+			id := p.SendTo(server, func(r *decider.Request) { r.Input, r.Stream = 2000, true })
+			p.Clock.Advance(time.Duration(190+3*i) * time.Millisecond)
+			p.Serve(id, server)
+			p.Clock.Advance(time.Second)
+		}
+	}
+	counts := map[string]int{}
+	for n := range 400 {
+		counts[p.Served(document(n, 8, 0)).Server]++
+		p.Clock.Advance(time.Second)
+	}
+	for i := range 8 {
+		if c := counts[decidertest.Name(i)]; c < 20 || c > 100 {
+			t.Fatalf("400 requests, one after the other, went to %v", counts)
+		}
+	}
+}
+
 // A prompt that is long for the pool goes where the fewest requests are, even
 // behind another long one: elsewhere it would delay all that come.
 func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
