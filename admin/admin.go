@@ -19,6 +19,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/intake"
+	"pointsman/link"
 )
 
 // maxExplain bounds the body that is to be explained, in bytes.
@@ -46,6 +47,9 @@ type Server struct {
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
 	Signals func() any
+	// Links are the connections to proxies, for /status and /metrics. They are set
+	// before Serve.
+	Links []*link.Link
 
 	http *fasthttp.Server
 }
@@ -121,6 +125,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		var b bytes.Buffer
 		s.set.WritePrometheus(&b)
 		writeDecider(&b, s.intake)
+		for _, l := range s.links() {
+			l.WriteMetrics(&b)
+		}
 		metrics.WriteProcessMetrics(&b)
 		ctx.SetBody(b.Bytes())
 	case "/healthz":
@@ -155,11 +162,20 @@ type Status struct {
 	Version string               `json:"version"`
 	Pools   []decider.PoolStatus `json:"pools"`
 	// Refusals are the changes of servers that HAProxy refuses, in its own words.
-	Refusals []string `json:"runtime_api_refusals,omitempty"`
+	Refusals []string      `json:"runtime_api_refusals,omitempty"`
+	Proxies  []link.Status `json:"proxies"`
+}
+
+func (s *Server) links() []link.Status {
+	now, list := time.Now(), []link.Status{}
+	for _, l := range s.Links {
+		list = append(list, l.Status(now))
+	}
+	return list
 }
 
 func (s *Server) status() Status {
-	st := Status{Version: s.version, Pools: []decider.PoolStatus{}}
+	st := Status{Version: s.version, Pools: []decider.PoolStatus{}, Proxies: s.links()}
 	for _, p := range s.decider.Pools() {
 		st.Pools = append(st.Pools, p.Status())
 	}

@@ -23,6 +23,7 @@ import (
 	"pointsman/engine/tokenize"
 	"pointsman/haproxy"
 	"pointsman/intake"
+	"pointsman/link"
 	"pointsman/listen"
 	"pointsman/resolve"
 	"pointsman/spoa"
@@ -49,6 +50,7 @@ type Agent struct {
 	engines *engine.Watch
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
+	link    *link.Link // to HAProxy
 	admin   *admin.Server
 	conns   *listen.Group    // of the admin endpoint
 	nginx   *nginxSide       // nil when nginx does not ask
@@ -71,13 +73,15 @@ func New(o Options) (*Agent, error) {
 	d.Secret = secret()
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
+	asks := &link.Link{Proxy: "haproxy"}
 	a := &Agent{
 		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
 		decider:  d,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
-		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, set).Handle, Log: o.Log},
-		feed:     haproxy.NewFeed(d, set, o.Log),
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, asks, set).Handle, Log: o.Log},
+		feed:     haproxy.NewFeed(d, asks, set, o.Log),
+		link:     asks,
 		admin:    admin.New(in, set, o.Version),
 		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
 		watchers: watchers{},
@@ -92,6 +96,8 @@ func New(o Options) (*Agent, error) {
 	if a.runtime = a.newRuntime(); a.runtime != nil {
 		a.admin.Refusals = a.runtime.Refusals
 	}
+	asks.Connections = func() int { return a.spoe.Stats().Open }
+	a.admin.Links = a.links()
 	exportSPOE(set, a.spoe)
 	a.apply()
 	return a, nil
@@ -166,7 +172,7 @@ func (a *Agent) newRuntime() *haproxy.Runtime {
 	network, address := split(h.RuntimeAPI)
 	return &haproxy.Runtime{
 		Network: network, Address: address, Poll: h.Poll,
-		Decider: a.decider, Log: a.Log, Members: a.sources.members,
+		Decider: a.decider, Log: a.Log, Members: a.sources.members, Version: a.link.SetVersion,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"pointsman/link"
 	"pointsman/nginx"
 	"pointsman/resolve"
 )
@@ -16,15 +17,18 @@ type nginxSide struct {
 	servers *nginx.Servers
 	agent   *nginx.Agent
 	feed    *nginx.Feed
+	link    *link.Link
 }
 
 func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
 	s := nginx.NewServers(a.decider)
 	_, address := split(a.conf.File.Listen.Nginx)
+	k := &link.Link{Proxy: "nginx"}
 	n := &nginxSide{
+		link:    k,
 		servers: s,
-		agent:   nginx.NewAgent(a.intake, s, nginxOptions(a.conf), set, a.Log),
-		feed:    nginx.NewFeed(a.decider, s, address, set, a.Log),
+		agent:   nginx.NewAgent(a.intake, s, k, nginxOptions(a.conf), set, a.Log),
+		feed:    nginx.NewFeed(a.decider, s, k, address, set, a.Log),
 	}
 	n.feed.Other = a.feed.HandleDatagram // HAProxy's datagrams come to the same port
 	return n

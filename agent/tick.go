@@ -23,6 +23,7 @@ func (a *Agent) tick(ctx context.Context) {
 	if watchdog > 0 {
 		interval = min(interval, watchdog/3)
 	}
+	told := newTold(a)
 	t := time.NewTicker(interval)
 	defer t.Stop()
 	release := time.NewTimer(releaseInterval)
@@ -40,10 +41,12 @@ func (a *Agent) tick(ctx context.Context) {
 			release.Reset(next)
 		case <-t.C:
 			a.decider.Sweep()
-			a.feed.Recover(time.Now())
 			for _, p := range a.decider.Panics() {
 				a.Log.Error("a policy panicked", "pool", p.Pool, "panic", p.Text, "total", p.Total)
 			}
+			now := time.Now()
+			a.feed.Recover(now)
+			told.tick(now)
 			if a.nginx != nil {
 				a.nginx.servers.Refresh()
 			}

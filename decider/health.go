@@ -76,6 +76,7 @@ func (e *softEvidence) failed(now time.Duration) bool {
 // refused ejects r, which took no connection.
 func (m *members) refused(r *Replica, now time.Duration) {
 	r.failed++
+	r.seen = false
 	m.suspected(r)
 	r.hardUntil = max(r.hardUntil, now+pauseAfter(r.failures))
 	m.ejectedUntil = max(m.ejectedUntil, r.hardUntil)
@@ -139,6 +140,7 @@ func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
 
 // worked notes a success of r, which ends its ejection.
 func (m *members) worked(r *Replica, now time.Duration) {
+	r.seen = true
 	r.soft.roll(now)
 	r.soft.successes++
 	m.readmit(r)
@@ -221,7 +223,11 @@ func (p *Pool) Checked(replica string, healthy bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.byName[replica]
-	if r == nil || r.unhealthy == !healthy {
+	if r == nil {
+		return false
+	}
+	r.seen = healthy
+	if r.unhealthy == !healthy {
 		return false
 	}
 	now := p.clock()

@@ -8,6 +8,7 @@ type ReplicaState struct {
 	Address  string
 	Up       bool
 	Draining bool
+	Checked  bool // Up is what a health check found
 	Idle     bool // the proxy has no request there
 	Weight   int
 	Requests int  // that the proxy has there, running or in its queue
@@ -44,6 +45,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			r.since = now
 			p.readmit(r)
 		}
+		r.seen = s.Up && (s.Checked || r.seen)
 		if s.Up && r.down { // most likely it has restarted
 			p.restarted(r)
 		}

@@ -23,6 +23,7 @@ type Replica struct {
 	draining  bool
 	listed    bool          // named in the configuration, not found at the proxy
 	since     time.Duration // when it was last seen to come up
+	seen      bool          // something has shown since that it works
 
 	inFlight int // reservations
 	waiting  int // of these, before their first byte

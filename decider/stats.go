@@ -19,9 +19,12 @@ type PoolStats struct {
 
 // ReplicaStatus is a replica at one moment.
 type ReplicaStatus struct {
-	Name       string  `json:"name"`
-	Address    string  `json:"address,omitempty"`
-	State      string  `json:"state"` // up, down, draining, ejected, full
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
+	State   string `json:"state"` // up, down, draining, ejected, full
+	// Seen reports whether an answer, its engine's report or a health check has
+	// shown that it works, since it came up.
+	Seen       bool    `json:"seen"`
 	Weight     int     `json:"weight"`
 	InFlight   int     `json:"in_flight"`
 	Waiting    int     `json:"waiting"` // of these, before their first byte
@@ -68,6 +71,10 @@ type PoolStatus struct {
 	PolicyStats []Counter `json:"-"`
 }
 
+// seenSignals is how old a report of an engine may be to show that it works, in
+// seconds.
+const seenSignals = 10
+
 // Status returns the pool as it is now.
 func (p *Pool) Status() PoolStatus {
 	p.mu.Lock()
@@ -94,7 +101,7 @@ func (p *Pool) Status() PoolStatus {
 			age = (now - r.signals.At).Seconds()
 		}
 		s.Replicas = append(s.Replicas, ReplicaStatus{
-			Name: r.name, Address: r.address, State: r.state(now), Weight: r.weight,
+			Name: r.name, Address: r.address, State: r.state(now), Seen: r.seen || age >= 0 && age < seenSignals, Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,
 			EjectedFor: max(0, r.ejectedUntil()-now).Seconds(), Listed: r.listed,

@@ -11,20 +11,23 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/intake"
+	"pointsman/link"
 	"pointsman/spoa"
 )
 
 // Agent answers HAProxy's questions. Handle is safe for concurrent use.
 type Agent struct {
 	intake  *intake.Intake
+	link    *link.Link
 	latency *metrics.PrometheusHistogram
 	calls   sync.Pool
 }
 
 // NewAgent returns an Agent that hands requests to in and reports to set.
-func NewAgent(in *intake.Intake, set *metrics.Set) *Agent {
+func NewAgent(in *intake.Intake, l *link.Link, set *metrics.Set) *Agent {
 	a := &Agent{
 		intake:  in,
+		link:    l,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, intake.DecisionBuckets),
 	}
 	a.calls.New = func() any { return &call{agent: a} }
@@ -61,6 +64,7 @@ func (s *call) send() {
 // Handle is the spoa.Handler of the message that asks for a decision.
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
+	a.link.Asked(start)
 	s := a.calls.Get().(*call)
 	if a.intake.Handle(&s.request, input(m), s) {
 		// Held: the time until the answer is no cost of ours.

@@ -13,6 +13,7 @@ import (
 	"pointsman/decider/policy"
 	"pointsman/decider/queue"
 	"pointsman/intake"
+	"pointsman/link"
 )
 
 const chat = `{"model":"my-llama","messages":[{"role":"user","content":"hello"}]}`
@@ -48,7 +49,7 @@ func want(t *testing.T, what string, got map[string]string, pairs ...string) {
 func TestDecisionOverSPOE(t *testing.T) {
 	in := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}}})
 	d, set := in.Decider(), metrics.NewSet()
-	p := asked(t, NewAgent(in, set).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, set).Handle)
 
 	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
 	_, got := p.answer()
@@ -92,7 +93,7 @@ func TestHeldOverSPOE(t *testing.T) {
 		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
 	d := in.Decider()
-	p := asked(t, NewAgent(in, metrics.NewSet()).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, metrics.NewSet()).Handle)
 	ask := func(i int) { p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat) }
 	ask(1)
 	if stream, got := p.answer(); stream != 1 || got["server"] != "r1" {
@@ -130,7 +131,7 @@ func TestPlaceInHAProxysQueue(t *testing.T) {
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
 		Admission: &decider.Admission{Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
-	p := asked(t, NewAgent(in, metrics.NewSet()).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, metrics.NewSet()).Handle)
 	for i := 1; i <= 2; i++ {
 		p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat)
 		_, got := p.answer()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
+	"pointsman/link"
 )
 
 // A datagram ends a reservation that the ring has not told the end of, after a
@@ -21,7 +23,7 @@ func TestDatagrams(t *testing.T) {
 		Name: "llama", Policy: policy.Random{}, Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "127.0.0.1:1"}},
 	}}})
 	p := d.Pools()[0]
-	f := NewFeed(d, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), slog.New(slog.DiscardHandler))
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -68,5 +70,34 @@ func TestDatagrams(t *testing.T) {
 	f.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBypass: a POST that reached a pool without an id was not asked about. Other
+// requests, and lines that are cut, say nothing.
+func TestBypass(t *testing.T) {
+	d, _ := newDecider()
+	k := &link.Link{Proxy: "haproxy"}
+	var log strings.Builder
+	f := NewFeed(d, k, metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil)))
+	defer f.Close()
+	for _, text := range []string{
+		"PM1 ev=close rid=- pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST PM.",
+		"PM1 ev=close rid=- pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST PM. GET /more",
+		"PM1 ev=close rid=- pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=GET PM.",
+		"PM1 ev=close rid=- pool=static srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST PM.",
+		"PM1 ev=close rid=- pool=llama srv=<NOSRV> st=200 ts=-- rc=0 err=- dec=- fe=web me=POST PM.",
+		"PM1 ev=close rid=- pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST",
+	} {
+		f.line([]byte(text))
+	}
+	s := k.Status(time.Now())
+	if len(s.Bypassed) != 1 || s.Bypassed["web"] != 2 || s.FeedAge != -1 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "frontend=web") {
+		t.Errorf("%+v, logged %s", s, log.String())
+	}
+	f.line([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=2 dec=- fe=web me=POST PM."))
+	f.line([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=r2 fe=web me=POST PM."))
+	if s := k.Status(time.Now()); s.Unanswered != 1 || s.Mismatches != 1 || s.FeedAge < 0 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/link"
 	"pointsman/listen"
 )
 
@@ -24,6 +26,7 @@ import (
 // lines and connects again. ServeDatagrams receives what the ring cannot send.
 type Feed struct {
 	decider *decider.Decider
+	link    *link.Link
 	log     *slog.Logger
 
 	Lines     *metrics.Counter // ours, understood
@@ -67,9 +70,9 @@ const (
 )
 
 // NewFeed returns a Feed that reports outcomes to d and metrics to set.
-func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
+func NewFeed(d *decider.Decider, k *link.Link, set *metrics.Set, log *slog.Logger) *Feed {
 	f := &Feed{
-		decider: d, log: log, set: set,
+		decider: d, link: k, log: log, set: set,
 		Lines:     set.NewCounter(`pointsman_feed_lines_total{proxy="haproxy"}`),
 		Ignored:   set.NewCounter(`pointsman_feed_ignored_total{proxy="haproxy"}`),
 		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
@@ -77,6 +80,7 @@ func NewFeed(d *decider.Decider, set *metrics.Set, log *slog.Logger) *Feed {
 		accepted:  listen.NewGroup("feed", 2*maxFeedConns, log),
 		conns:     map[net.Conn]*atomic.Int64{}, ls: map[net.Listener]struct{}{},
 	}
+	k.FeedConnections = func() int { return f.accepted.Stats().Open }
 	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.accepted.Stats().Open) })
 	return f
 }
@@ -227,12 +231,15 @@ func (f *Feed) line(text []byte) {
 	l, ok := parse(text)
 	if !ok {
 		f.Ignored.Inc()
+		f.bypassed(&l)
 		return
 	}
 	f.Lines.Inc()
+	f.link.Heard(time.Now())
 	p := f.decider.PoolNamed(l.pool)
 	switch {
 	case l.event == closed:
+		f.link.Ended(!l.failed, l.decided != nil && l.server != nil && !bytes.Equal(l.decided, l.server))
 		o := l.outcome()
 		if p == nil {
 			f.decider.Finished(o)
@@ -251,6 +258,17 @@ func (f *Feed) line(text []byte) {
 		if l.tFirst > 0 {
 			p.Delayed(time.Since(time.UnixMicro(l.tFirst)))
 		}
+	}
+}
+
+// bypassed counts the request of a line without an id if it reached a replica of a
+// pool: HAProxy's configuration does not have it ask.
+func (f *Feed) bypassed(l *line) {
+	if !l.whole || l.event != closed || !l.post || l.server == nil || len(l.rid) > 0 || f.decider.PoolNamed(l.pool) == nil {
+		return
+	}
+	if name, first := f.link.Bypassed(l.frontend); first {
+		f.log.Warn("requests reach a pool without a question to the agent", "proxy", "haproxy", "frontend", name, "pool", string(l.pool))
 	}
 }
 

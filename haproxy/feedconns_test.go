@@ -16,6 +16,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/link"
 )
 
 // A feed connection that is idle for long, or stuck in a line, is closed.
@@ -38,7 +39,7 @@ func TestFeedDeadlines(t *testing.T) {
 func TestIdleFeedConnectionsGiveWay(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	var log bytes.Buffer
-	f := NewFeed(d, metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil)))
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil)))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
+	"pointsman/link"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -140,12 +141,12 @@ func TestStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []decider.ReplicaState{
-		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Weight: 100, Requests: 5, Counted: true},
+		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Checked: true, Weight: 100, Requests: 5, Counted: true},
 		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100, Idle: true, Counted: true},
 		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true, Idle: true, Counted: true},
 		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Idle: true, Counted: true, Weight: 1},
 		{Name: "r5", Address: "127.0.0.1:8005", Weight: 1, Idle: true, Counted: true},
-		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Idle: true, Counted: true, Weight: 50},
+		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Checked: true, Idle: true, Counted: true, Weight: 50},
 		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Idle: true, Counted: true, Weight: 50},
 	}
 	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
@@ -173,7 +174,7 @@ func newDecider() (*decider.Decider, *decider.Pool) {
 func TestFeedFollowsARequest(t *testing.T) {
 	d, p := newDecider()
 	set := metrics.NewSet()
-	f := NewFeed(d, set, quiet())
+	f := NewFeed(d, &link.Link{}, set, quiet())
 	defer f.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -235,7 +236,7 @@ func TestFeedFollowsARequest(t *testing.T) {
 // reservation gives it back.
 func TestFeedWithoutAPool(t *testing.T) {
 	d, p := newDecider()
-	f := NewFeed(d, metrics.NewSet(), quiet())
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p}, new(decider.Decision))
 	f.line([]byte("PM1 ev=close rid=" + rid + " pool=fe srv=<NOSRV> st=400 ts=CR PM."))
 	if s := p.Status(); s.Reservations != 0 || s.Outcomes["client_gone"] != 1 {
@@ -253,7 +254,7 @@ func TestFeedWithoutAPool(t *testing.T) {
 
 func TestFeedLineDoesNotAllocate(t *testing.T) {
 	d, _ := newDecider()
-	f := NewFeed(d, metrics.NewSet(), quiet())
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
 	f.line(line)
 	if a := testing.AllocsPerRun(1000, func() { f.line(line) }); a != 0 {
@@ -263,7 +264,7 @@ func TestFeedLineDoesNotAllocate(t *testing.T) {
 
 func BenchmarkFeedLine(b *testing.B) {
 	d, _ := newDecider()
-	f := NewFeed(d, metrics.NewSet(), quiet())
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
 	b.ReportAllocs()
 	for range b.N {

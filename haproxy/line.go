@@ -19,6 +19,13 @@ type line struct {
 	state        [2]byte // termination state: who ended it, and in which phase
 	redispatched bool
 	t0, tFirst   int64 // microseconds of HAProxy's clock; 0 = not known
+	bytes        int   // of the answer, its headers included
+
+	decided  []byte // the server that the agent named; nil = none
+	failed   bool   // the question got no answer in time
+	frontend []byte
+	post     bool
+	whole    bool // the fields were not cut
 }
 
 type event uint8
@@ -47,6 +54,7 @@ func parse(text []byte) (l line, ok bool) {
 		var field []byte
 		field, text, _ = bytes.Cut(text, space)
 		if bytes.Equal(bytes.TrimSpace(field), ending) {
+			l.whole = true
 			return l, len(l.rid) > 0
 		}
 		if len(text) == 0 {
@@ -80,6 +88,17 @@ func parse(text []byte) (l line, ok bool) {
 			copy(l.state[:], value)
 		case "rc":
 			l.redispatched = value[0] == '+'
+		case "B":
+			l.bytes = int(number(value))
+		case "err":
+			// 4 and 5: the client left while the agent was asked.
+			l.failed = string(value) != "4" && string(value) != "5" && string(value) != "0"
+		case "dec":
+			l.decided = value
+		case "fe":
+			l.frontend = value
+		case "me":
+			l.post = string(value) == "POST"
 		case "t0":
 			l.t0 = number(value)
 		case "tf":

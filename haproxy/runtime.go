@@ -30,6 +30,9 @@ type Runtime struct {
 	// any other pool.
 	Members func(pool string) ([]Member, bool)
 
+	// Version, unless nil, is told HAProxy's version when it answers first, and again.
+	Version func(string)
+
 	changing sync.Mutex // held while servers are added and deleted
 	refused  refusals
 }
@@ -44,7 +47,7 @@ const maxStat = 32 << 20
 // answer, the replicas keep their last state: a proxy that restarts must not make
 // its replicas disappear.
 func (r *Runtime) Run(ctx context.Context) {
-	failing := false
+	failing, versioned := false, false
 	for {
 		states, err := r.poll(ctx)
 		switch {
@@ -54,6 +57,12 @@ func (r *Runtime) Run(ctx context.Context) {
 		case err != nil && !failing && ctx.Err() == nil:
 			failing = true
 			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err)
+		}
+		if versioned = versioned && err == nil; err == nil && !versioned && r.Version != nil {
+			versioned = true
+			if v := r.version(ctx); v != "" {
+				r.Version(v)
+			}
 		}
 		if err == nil {
 			for _, p := range r.Decider.Pools() {
@@ -92,6 +101,31 @@ func (r *Runtime) poll(ctx context.Context) (map[string][]decider.ReplicaState, 
 		return nil, err
 	}
 	return query(ctx, c)
+}
+
+// version asks HAProxy for its version; "" if it does not say it.
+func (r *Runtime) version(ctx context.Context) string {
+	d := net.Dialer{Timeout: queryTimeout}
+	c, err := d.DialContext(ctx, r.Network, r.Address)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if c.SetDeadline(time.Now().Add(queryTimeout)) != nil {
+		return ""
+	}
+	if _, err := io.WriteString(c, "show info\n"); err != nil {
+		return ""
+	}
+	lines := bufio.NewScanner(io.LimitReader(c, maxStat))
+	for lines.Scan() {
+		if v, ok := strings.CutPrefix(lines.Text(), "Version: "); ok {
+			v, _, _ = strings.Cut(v, "-") // of distributions
+			return v[:min(len(v), 32)]
+		}
+	}
+	return ""
 }
 
 // query asks for the servers of all backends over c, and closes it.
@@ -157,6 +191,7 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			Name:     server,
 			Address:  fields[at[4]],
 			Up:       !strings.HasPrefix(status, "DOWN") && !strings.HasPrefix(status, "MAINT"),
+			Checked:  strings.HasPrefix(status, "UP"),
 			Draining: strings.HasPrefix(status, "DRAIN") || strings.HasPrefix(status, "NOLB") || weight <= 0,
 			Idle:     fields[at[5]] == "0",
 			Weight:   max(weight, 0),

@@ -16,6 +16,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/intake"
+	"pointsman/link"
 	"pointsman/listen"
 	"pointsman/templates"
 )
@@ -28,6 +29,7 @@ import (
 type Agent struct {
 	intake  *intake.Intake
 	servers *Servers
+	link    *link.Link
 	log     *slog.Logger
 	http    *fasthttp.Server
 	options atomic.Pointer[Options]
@@ -79,9 +81,9 @@ const (
 const writeTimeout = 10 * time.Second
 
 // NewAgent returns an Agent that hands requests to in and reports to set.
-func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *slog.Logger) *Agent {
+func NewAgent(in *intake.Intake, s *Servers, k *link.Link, o Options, set *metrics.Set, log *slog.Logger) *Agent {
 	a := &Agent{
-		intake: in, servers: s, log: log,
+		intake: in, servers: s, link: k, log: log,
 		latency:   set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="nginx"}`, intake.DecisionBuckets),
 		malformed: set.NewCounter("pointsman_nginx_malformed_total"),
 		abandoned: set.NewCounter("pointsman_nginx_abandoned_total"),
@@ -92,6 +94,7 @@ func NewAgent(in *intake.Intake, s *Servers, o Options, set *metrics.Set, log *s
 	a.scratch.New = func() any { return &scratch{agent: a} }
 	a.options.Store(&o)
 	a.conns = listen.NewGroup("nginx", maxConns+o.MostHeld, log)
+	k.Connections = func() int { return a.conns.Stats().Open }
 	set.NewGauge("pointsman_nginx_connections", func() float64 { return float64(a.conns.Stats().Open) })
 	set.NewGauge("pointsman_nginx_refused_total", func() float64 { return float64(a.conns.Stats().Refused) })
 	set.NewGauge("pointsman_nginx_body_bytes", func() float64 { return float64(a.memory.Load()) })
@@ -184,7 +187,11 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 		Headers: h.RawHeaders(),
 		Body:    s.head, BodySize: size, Tail: tail,
 	}
-	if tried := h.Peek("X-Pointsman-Exclude"); len(tried) > 0 && !a.retry(ctx, &in, tried, o) {
+	tried := h.Peek("X-Pointsman-Exclude")
+	if len(tried) == 0 {
+		a.link.Asked(start)
+	}
+	if len(tried) > 0 && !a.retry(ctx, &in, tried, o) {
 		return
 	}
 	if a.intake.Handle(&s.request, in, s) {

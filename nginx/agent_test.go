@@ -16,6 +16,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/intake"
+	"pointsman/link"
 )
 
 // asked is an agent with a client in nginx's place.
@@ -34,7 +35,7 @@ func ask(t testing.TB, o Options) *asked {
 	}
 	in := newIntake()
 	d := in.Decider()
-	a := &asked{Agent: NewAgent(in, NewServers(d), o, newSet(), silent), d: d, in: in, l: fasthttputil.NewInmemoryListener()}
+	a := &asked{Agent: NewAgent(in, NewServers(d), &link.Link{}, o, newSet(), silent), d: d, in: in, l: fasthttputil.NewInmemoryListener()}
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(a.l) }()
 	a.client = &fasthttp.HostClient{Addr: "agent", Dial: func(string) (net.Conn, error) { return a.l.Dial() }, MaxIdleConnDuration: time.Minute, MaxConns: 100}

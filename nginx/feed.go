@@ -13,6 +13,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"pointsman/decider"
+	"pointsman/link"
 	"pointsman/templates"
 )
 
@@ -22,6 +23,7 @@ import (
 type Feed struct {
 	decider *decider.Decider
 	servers *Servers
+	link    *link.Link
 	agent   string // host:port of Agent; "" when it listens on a unix socket
 	log     *slog.Logger
 	port    atomic.Int64 // of the socket; 0 before there is one
@@ -59,9 +61,9 @@ type datagram struct {
 
 // NewFeed returns a Feed that reports outcomes to d and metrics to set. agent is
 // the address of Agent if it listens on TCP, else "". Close ends the feed.
-func NewFeed(d *decider.Decider, s *Servers, agent string, set *metrics.Set, log *slog.Logger) *Feed {
+func NewFeed(d *decider.Decider, s *Servers, k *link.Link, agent string, set *metrics.Set, log *slog.Logger) *Feed {
 	f := &Feed{
-		decider: d, servers: s, agent: agent, log: log,
+		decider: d, servers: s, link: k, agent: agent, log: log,
 		queue:     make(chan *datagram, queued),
 		free:      sync.Pool{New: func() any { return new(datagram) }},
 		Lines:     set.NewCounter(`pointsman_feed_lines_total{proxy="nginx"}`),
@@ -152,6 +154,7 @@ func (f *Feed) line(datagram []byte) {
 			return
 		}
 		f.Lines.Inc()
+		f.link.Heard(time.Now())
 		f.finished(&l)
 	case ok && bytes.Equal(tag, errorTag):
 		b, ok := parseBrokenAnswer(text)
@@ -169,7 +172,10 @@ func (f *Feed) line(datagram []byte) {
 
 // finished reports how the request of l ended.
 func (f *Feed) finished(l *line) {
+	answered := f.answered(*l)
 	o, pool := f.outcome(l)
+	decided := f.servers.table.Load().byUpstream[string(l.server)]
+	f.link.Ended(answered, decided.replica != "" && len(o.Server) > 0 && string(o.Server) != decided.replica)
 	// nginx may have gone on without a decision that was made too late, and in
 	// another pool than the one that served.
 	if len(l.server) == 0 && (pool == nil || !pool.Holds(o.ID)) {
@@ -218,6 +224,19 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 		pool = served.pool
 	}
 	return o, pool
+}
+
+// answered reports whether the first question of l got an answer.
+func (f *Feed) answered(l line) (ok bool) {
+	for len(l.addresses) > 0 {
+		_, last := lastTry(l.addresses)
+		if f.isAgent(last) {
+			status := l.lastStatus()
+			ok = status != 502 && status != 504
+		}
+		l.drop()
+	}
+	return ok
 }
 
 // skipQuestions drops the last tries of l while they are questions to the agent.

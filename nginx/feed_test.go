@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"pointsman/decider"
+	"pointsman/link"
 )
 
 // Everything that is sent is read, and settles what it names.
 func TestFeedKeepsUp(t *testing.T) {
 	d := newDecider()
-	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 	var others int
 	f.Other = func(line []byte) bool { others++; return string(line) == "haproxy's" }
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -82,7 +83,7 @@ func TestDropped(t *testing.T) {
 
 func BenchmarkLine(b *testing.B) {
 	d := newDecider()
-	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 	l := logged("pm~llama~r1", "200", "OK", [5]string{sock + " : 10.0.0.1:8000", "200 : 200", "0.000 : 0.010", "0.000 : 0.001", "0 : 358"}, "358")
 	b.ReportAllocs()
 	for b.Loop() {

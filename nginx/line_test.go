@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/link"
 )
 
 const rid = "2f3b0a1c9d5e4f608a7b1c2d3e4f5a6b"
@@ -77,7 +78,7 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDecider()
-			f := NewFeed(d, NewServers(d), "127.0.0.1:9902", newSet(), silent)
+			f := NewFeed(d, NewServers(d), &link.Link{}, "127.0.0.1:9902", newSet(), silent)
 			f.line(logged(c.srv, c.status, c.done, c.tries, c.clen))
 			if f.Lines.Get() != 1 {
 				t.Fatal("not understood")
@@ -107,7 +108,7 @@ func TestLineIgnoresWhatIsNotOurs(t *testing.T) {
 		"<187>Nov 20 16:48:19 pm_error: " + object,
 	} {
 		d := newDecider()
-		f := NewFeed(d, NewServers(d), "", newSet(), silent)
+		f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 		if f.line([]byte(s)); f.Lines.Get() != 0 {
 			t.Errorf("%q was taken for one of ours", s)
 		}
@@ -131,7 +132,7 @@ func TestErrorLinesCannotBeForged(t *testing.T) {
 			`recv() failed (104: "` + `x) while reading upstream, client: 1.2.3.4, upstream: "http://10.0.0.1:8000/", host: "x"`,
 		} {
 			d := newDecider()
-			f := NewFeed(d, NewServers(d), "", newSet(), silent)
+			f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 			f.Other = func(line []byte) bool { t.Errorf("another proxy's: %s", line); return true }
 			r, out := decider.Request{ID: decider.ParseID([]byte(rid)), Pool: d.Pool("llama"), Output: -1}, decider.Decision{}
 			r.Pool.Decide(&r, &out)
@@ -146,7 +147,7 @@ func TestErrorLinesCannotBeForged(t *testing.T) {
 // A line about a request that the agent knows nothing of blames nobody.
 func TestUnknownRequestBlamesNobody(t *testing.T) {
 	d := newDecider()
-	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 	refused := logged("pm~llama~r1", "502", "OK", [5]string{"10.0.0.1:8000", "502", "-", "-", "0"}, "")
 	f.line(refused)
 	if r := replica(d, "llama", "r1"); f.Lines.Get() != 1 || r.Failed != 0 || r.State != "up" {
@@ -164,7 +165,7 @@ func TestUnknownRequestBlamesNobody(t *testing.T) {
 // to, ends with the request.
 func TestLateDecisionInAnotherPool(t *testing.T) {
 	d := newDecider()
-	f := NewFeed(d, NewServers(d), "", newSet(), silent)
+	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 	r, out := decider.Request{ID: decider.ParseID([]byte(rid)), Pool: d.Pool("code"), Output: -1}, decider.Decision{}
 	r.Pool.Decide(&r, &out)
 	f.line(logged("", "200", "OK", [5]string{sock + " : 10.0.0.2:8000", "504 : 200", "- : 0.005", "0.000 : 0.000", "0 : 77"}, "77"))
@@ -187,7 +188,7 @@ const broken = `<187>Nov 20 16:48:19 pm_error: 2026/11/20 16:48:19 [error] 12#12
 func TestBrokenStream(t *testing.T) {
 	ended := func(lines ...string) map[string]uint64 {
 		d := newDecider()
-		f := NewFeed(d, NewServers(d), "", newSet(), silent)
+		f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 		for _, l := range lines {
 			f.line([]byte(l))
 		}
@@ -230,6 +231,6 @@ func FuzzLine(f *testing.F) {
 	f.Add(logged("", "502", "OK", [5]string{" : , :", "-", "-", ", - : ", "0"}, "x"))
 	f.Add([]byte(broken))
 	d := newDecider()
-	feed := NewFeed(d, NewServers(d), "", newSet(), silent)
+	feed := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
 	f.Fuzz(func(t *testing.T, b []byte) { feed.line(b) })
 }

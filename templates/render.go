@@ -52,9 +52,13 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 // their line, because the text after them may contain a client's own bytes and be
 // cut at the end, and FeedEnd ends them.
 func feedFormat(event string) string {
+	who := ""
+	if event == "close" {
+		who = " fe=%f me=%HM" // of a request that the agent was not asked about
+	}
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
-		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)] " + FeedEnd
+		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]" + who + " " + FeedEnd
 }
 
 // refusal is the body of a refused request in OpenAI's form. The agent's reason

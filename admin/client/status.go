@@ -29,6 +29,7 @@ func printStatus(w io.Writer, s *admin.Status) {
 	for _, r := range s.Refusals {
 		fmt.Fprintf(w, "HAProxy refuses %s\n", r)
 	}
+	printLinks(w, s.Proxies)
 	for _, p := range s.Pools {
 		models := "any model"
 		if len(p.Models) > 0 {
@@ -39,6 +40,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 		fmt.Fprintln(t, "  replica\taddress\tstate\tweight\tin flight\twaiting\ttokens\tchosen\tserved\tfailed\t")
 		for _, r := range p.Replicas {
 			state := r.State
+			if state == "up" && !r.Seen {
+				state = "unknown"
+			}
 			if state == "ejected" {
 				state = fmt.Sprintf("ejected %.0fs", r.EjectedFor)
 			}

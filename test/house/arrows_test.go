@@ -18,6 +18,7 @@ var arrows = map[string][]string{
 	"advice":    {}, // what the readers of configurations find
 	"attach":    {}, // edits of text files, for either proxy
 	"listen":    {},
+	"link":      {},         // counts of what passes between a proxy and the agent
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
 
 	// Decisions. Pool imports its parts, never the reverse.
@@ -37,9 +38,9 @@ var arrows = map[string][]string{
 
 	// Proxies. haproxy and nginx never import each other.
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
-	"haproxy": {"advice", "decider", "intake", "listen", "spoa", "templates"},
-	"nginx":   {"advice", "decider", "intake", "listen", "templates"},
-	"admin":   {"decider", "decider/queue", "intake"},
+	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
+	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
+	"admin":   {"decider", "decider/queue", "intake", "link"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -54,8 +55,8 @@ var arrows = map[string][]string{
 	"attach/haproxy":  {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":    {"attach", "nginx", "resolve", "templates"},
 	"check":           {"advice", "config", "haproxy", "nginx", "resolve", "templates"},
-	"admin/client":    {"admin", "decider", "engine"},
-	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "listen", "nginx", "resolve", "spoa"},
+	"admin/client":    {"admin", "decider", "engine", "link"},
+	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":   {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":      {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/link"
+)
+
+// links are the connections to the proxies that are configured.
+func (a *Agent) links() (list []*link.Link) {
+	if a.conf.File.Listen.SPOE != "" {
+		list = append(list, a.link)
+	}
+	if a.nginx != nil {
+		list = append(list, a.nginx.link)
+	}
+	return list
+}
+
+// told logs, once each, what the agent does not hear of a proxy, and the replicas
+// that come, leave, or change their state. It belongs to one goroutine.
+type told struct {
+	log        *slog.Logger
+	decider    *decider.Decider
+	links      []*link.Link
+	problems   map[string]bool   // by proxy, those that were logged
+	unanswered map[string]uint64 // by proxy, as of the last line about it
+	states     map[replicaOf]string
+	known      map[string]bool // pools whose replicas were seen before
+}
+
+type replicaOf struct{ pool, replica string }
+
+// maxTold bounds the lines about replicas at one time.
+const maxTold = 20
+
+func newTold(a *Agent) *told {
+	return &told{
+		log: a.Log, decider: a.decider, links: a.links(), problems: map[string]bool{}, unanswered: map[string]uint64{},
+		states: map[replicaOf]string{}, known: map[string]bool{},
+	}
+}
+
+// tick compares what is known now with what was logged.
+func (t *told) tick(now time.Time) {
+	for _, l := range t.links {
+		l.Tick(now)
+		s := l.Status(now)
+		switch {
+		case s.Problem != "" && !t.problems[s.Proxy]:
+			t.problems[s.Proxy] = true
+			t.log.Warn("the proxy does not report what becomes of requests", "proxy", s.Proxy, "problem", s.Problem,
+				"remedy", "see the log lines that `pointsman render "+s.Proxy+"` adds, and listen.feed")
+		case s.Problem == "" && t.problems[s.Proxy] && s.Unheard == 0:
+			t.problems[s.Proxy] = false
+			t.log.Info("the proxy reports again", "proxy", s.Proxy)
+		}
+		if s.Unanswered > 0 && t.unanswered[s.Proxy] == 0 {
+			t.log.Warn("requests went on without an answer of the agent: it was too late, or away", "proxy", s.Proxy, "requests", s.Unanswered)
+		}
+		t.unanswered[s.Proxy] = s.Unanswered
+	}
+	t.replicas()
+}
+
+// replicas logs what has changed of the replicas. The first replicas of a pool are
+// its start and not logged.
+func (t *told) replicas() {
+	lines := 0
+	say := func(level slog.Level, text string, k replicaOf) {
+		if lines++; lines <= maxTold {
+			t.log.Log(context.Background(), level, text, "pool", k.pool, "replica", k.replica)
+		}
+	}
+	states := map[replicaOf]string{}
+	known := map[string]bool{}
+	for _, p := range t.decider.Pools() {
+		list := p.Status().Replicas
+		known[p.Name()] = t.known[p.Name()] || len(list) > 0
+		for _, r := range list {
+			k := replicaOf{p.Name(), r.Name}
+			state := "up"
+			if r.State == "down" || r.State == "draining" {
+				state = r.State
+			}
+			states[k] = state
+			before, was := t.states[k]
+			switch {
+			case !was && t.known[p.Name()]:
+				say(slog.LevelInfo, "a replica came", k)
+			case !was && state != "up":
+				say(slog.LevelWarn, "a replica is "+state, k)
+			case !was || before == state:
+			case state == "down":
+				say(slog.LevelWarn, "a replica went down", k)
+			case state == "draining":
+				say(slog.LevelInfo, "a replica drains", k)
+			default:
+				say(slog.LevelInfo, "a replica is up again", k)
+			}
+		}
+	}
+	for k := range t.states {
+		if _, is := states[k]; !is {
+			say(slog.LevelInfo, "a replica left", k)
+		}
+	}
+	if lines > maxTold {
+		t.log.Info("more replicas changed", "replicas", lines-maxTold)
+	}
+	t.states, t.known = states, known
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/decider/policy"
+	"pointsman/link"
+)
+
+// TestTold: what the proxy does not report is logged once, and again when that has
+// changed; replicas that come, leave, drain or go down have a line each.
+func TestTold(t *testing.T) {
+	d := decider.New(func() time.Duration { return time.Hour }, func() uint64 { return 1 })
+	apply := func(names ...string) {
+		c := decider.PoolConfig{Name: "llama", Policy: policy.Random{}}
+		for _, n := range names {
+			c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: n})
+		}
+		d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
+	}
+	apply("r1", "r2")
+	k := &link.Link{Proxy: "haproxy", FeedConnections: func() int { return 0 }}
+	var b strings.Builder
+	told := &told{
+		log: slog.New(slog.NewTextHandler(&b, nil)), decider: d, links: []*link.Link{k}, problems: map[string]bool{},
+		unanswered: map[string]uint64{}, states: map[replicaOf]string{}, known: map[string]bool{},
+	}
+	now := time.Now()
+	logs := func(what string, want ...string) {
+		t.Helper()
+		for range 3 {
+			told.tick(now.Add(5 * time.Second))
+		}
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		if b.Len() == 0 {
+			lines = nil
+		}
+		if len(lines) != len(want) {
+			t.Errorf("%s: want %d lines:\n%s", what, len(want), b.String())
+		}
+		for i := range min(len(lines), len(want)) {
+			if !strings.Contains(lines[i], want[i]) {
+				t.Errorf("%s: no %q in %s", what, want[i], lines[i])
+			}
+		}
+		b.Reset()
+	}
+	logs("at the start")
+	k.Asked(now)
+	logs("no feed", "the feed is not connected, 1 questions since its last line")
+	k.Heard(now)
+	k.Ended(false, false)
+	logs("a line", "the proxy reports again", "requests went on without an answer of the agent")
+
+	apply("r1", "r2", "r3")
+	logs("one came", "a replica came\" pool=llama replica=r3")
+	p := d.Pools()[0]
+	state := func(name string, up, draining bool) {
+		p.Discovered([]decider.ReplicaState{{Name: name, Up: up, Draining: draining, Weight: 1}})
+	}
+	state("r1", false, false)
+	logs("down", `went down" pool=llama replica=r1`)
+	state("r1", true, true)
+	logs("drain", `drains" pool=llama replica=r1`)
+	state("r1", true, false)
+	logs("up", `up again" pool=llama replica=r1`)
+	apply("r1")
+	if told.tick(now); strings.Count(b.String(), "a replica left") != 2 {
+		t.Errorf("%s", b.String())
+	}
+}
