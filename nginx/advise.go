@@ -100,7 +100,20 @@ func (a *adviser) placed(d *Directive) {
 		"%s is included in the server at %s, not in this location's: each request gets 500", templates.NginxServerFile, other.At())
 }
 
-var ownVariables = []string{"$pm_own", "$pm_pool"}
+// ownVariables are those that locations set: the last two in files of ours.
+var ownVariables = []string{"$pm_own", "$pm_pool", "$pm_set", "$pm_next"}
+
+// asking is the named location of ours that d leads to, or nil.
+func (d *Directive) asking() (found *Directive) {
+	for _, try := range d.Own("try_files") {
+		d.within("server").Walk(func(l *Directive) {
+			if l.Name == "location" && len(l.Args) == 1 && leads(l, templates.NginxAsk) && slices.Contains(try.Args, l.Args[0]) {
+				found = l
+			}
+		})
+	}
+	return found
+}
 
 // owned examines what serves when there is no decision.
 func (a *adviser) owned(d *Directive) {
@@ -161,12 +174,18 @@ func (a *adviser) question(d *Directive) {
 		}
 		a.logged(d)
 	}
+	// What attach writes repeats what the location says.
+	ask := d.asking()
+	repeats := func(name string) bool { return ask != nil && len(ask.Own(name)) > 0 }
 	if limit := d.Effective("client_max_body_size"); len(limit) == 0 {
 		a.say("max-body", server, "", "set client_max_body_size 100m in the server", "no client_max_body_size: nginx refuses bodies of more than 1 MB")
-	} else if len(server.Effective("client_max_body_size")) == 0 {
+	} else if len(server.Effective("client_max_body_size")) == 0 && !repeats("client_max_body_size") {
 		a.say("max-body", limit[0], "", "set it in the server", "this client_max_body_size does not apply to chunked bodies: for them the server's limit of 1 MB applies")
 	}
 	for _, l := range d.Own("access_log") {
+		if repeats("access_log") {
+			break
+		}
 		a.say("own-log", l, "", "move it to the server, next to the feed's", "requests that pointsman is asked about are not logged here, but in the log of their server")
 	}
 	for _, i := range d.Own("if") {

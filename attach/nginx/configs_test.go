@@ -20,6 +20,7 @@ import (
 	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/decider/policy"
+	ngx "pointsman/nginx"
 	"pointsman/resolve"
 	"pointsman/test/proxies"
 )
@@ -150,6 +151,15 @@ func TestConfigurations(t *testing.T) {
 				}
 				if again, err := Attach(o); err != nil || again.Changed() {
 					t.Errorf("a second time: %v, %+v", err, again)
+				}
+				found, err := ngx.Advise(o.Main, "127.0.0.1:9901")
+				if err != nil {
+					t.Error(err)
+				}
+				for _, f := range found {
+					if f.Problem != "no client_max_body_size: nginx refuses bodies of more than 1 MB" { // which is so without us
+						t.Errorf("check: %+v", f)
+					}
 				}
 				d, err := Detach(o)
 				if err != nil {
