@@ -45,12 +45,12 @@ func (p *Pool) decide(r *Request, d *Decision, now time.Duration) {
 // grant reserves the first replica of p.order, as rank left it, for r.
 func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	if len(p.order) == 0 {
-		d.Why = p.whyNone()
+		d.Why = p.whyNone(r)
 		p.stats.Undecided++
 		p.load.demand.add(prefillCost(r.Input, r.Input), now)
-		if len(p.open) == 0 && p.config.RetryAfter > 0 {
+		if down := d.Why == adapterDown; down || len(p.open) == 0 && p.config.RetryAfter > 0 {
 			d.Status, d.Reason = 503, noReplica
-			d.Retry = int((p.config.RetryAfter + time.Second - 1) / time.Second)
+			d.Retry = max(1, int((p.config.RetryAfter+time.Second-1)/time.Second))
 		}
 		p.records.add(p, r, d, now)
 		return

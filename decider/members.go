@@ -110,17 +110,28 @@ func (m *members) settled(now time.Duration) bool {
 }
 
 // serves reports whether r may be sent requests for an adapter: not if it does
-// not list it while another open replica does.
+// not list it while another replica does, even one that is down.
 func (m *members) serves(r *Replica, adapter string) bool {
 	if adapter == "" || !m.anyLists || r.lists == nil || listsName(r.lists, adapter) {
 		return true
 	}
-	for _, i := range m.open {
-		if listsName(m.replicas[i].lists, adapter) {
+	for _, other := range m.replicas {
+		if listsName(other.lists, adapter) {
 			return false
 		}
 	}
 	return true
+}
+
+// adapterDown reports whether the replicas that list an adapter take no requests,
+// while others do, which would not know it.
+func (m *members) adapterDown(adapter string) bool {
+	for _, i := range m.open {
+		if m.serves(m.replicas[i], adapter) {
+			return false
+		}
+	}
+	return len(m.open) > 0
 }
 
 // anyServes reports whether some open replica may serve r, now or when it has
@@ -145,13 +156,19 @@ func (m *members) places() (n int) {
 	return n
 }
 
-// whyNone names the reason that no replica may be chosen.
-func (m *members) whyNone() string {
+// adapterDown is the reason that the replicas which have a request's adapter are
+// down.
+const adapterDown = "adapter_down"
+
+// whyNone names the reason that no replica may be chosen for r.
+func (m *members) whyNone(r *Request) string {
 	switch {
 	case len(m.replicas) == 0:
 		return "no_replicas"
 	case len(m.open) == 0:
 		return "all_down"
+	case m.adapterDown(r.LoRA):
+		return adapterDown
 	}
 	return "all_full"
 }

@@ -55,6 +55,10 @@ type PrefixUser interface{ UsesPrefix() bool }
 // their pools remember sessions.
 type SessionUser interface{ UsesSessions() bool }
 
+// Previewer is implemented by policies whose Rank changes what the next Rank does.
+// Preview calls rank, which calls Rank, and undoes that.
+type Previewer interface{ Preview(rank func()) }
+
 // Termed is implemented by policies that explain their order: Terms names the
 // terms that they set by View.SetTerm. The slice must not change.
 type Termed interface{ Terms() []string }

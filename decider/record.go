@@ -2,6 +2,7 @@ package decider
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -154,12 +155,24 @@ type Explanation struct {
 	Queue *Place `json:"queue,omitempty"`
 }
 
+// preview ranks r without a trace: chance and the policy's turn stay as they are.
+func preview(p *Pool, r *Request, now time.Duration) {
+	chance := p.view.Rand
+	defer func() { p.view.Rand = chance }()
+	p.view.Rand = rand.New(rand.NewPCG(uint64(now), 0))
+	if f, ok := p.policy.(Previewer); ok {
+		f.Preview(func() { rankWhole(p, r, now) })
+		return
+	}
+	rankWhole(p, r, now)
+}
+
 // Explain ranks r without reserving anything, and describes every replica.
 func (p *Pool) Explain(r *Request) Explanation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	rankWhole(p, r, now)
+	preview(p, r, now)
 	x := Explanation{
 		Pool: p.name, Policy: p.config.PolicyName, Model: r.Model, Input: r.Input, Output: r.Output,
 		Session: r.HasSession, Stream: r.Stream, Cut: r.Cut, Blocks: len(r.Blocks),
@@ -176,8 +189,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 		}
 	}
 	if x.Server == "" {
-		x.Why = p.whyNone()
-		if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.admission.holdsWithoutReplica(now) {
+		x.Why = p.whyNone(r)
+		if x.Why == adapterDown {
+			x.Refused = 503
+		} else if len(p.open) == 0 && p.config.RetryAfter > 0 && !p.admission.holdsWithoutReplica(now) {
 			x.Refused = 503
 		}
 	} else {
@@ -198,7 +213,9 @@ func (p *Pool) Explain(r *Request) Explanation {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
 		} else if cand.Excluded = p.filters.excludedBy(rep.index); cand.Excluded != "" {
 			// It might be chosen, but for a filter.
-		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" {
+		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" && !p.serves(rep, r.LoRA) {
+			cand.Excluded = "no adapter"
+		} else if cand.Excluded == "up" {
 			cand.Excluded = "slow start"
 		}
 		if p.admission.holds() {

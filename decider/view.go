@@ -39,6 +39,12 @@ type View struct {
 	width int       // terms per candidate
 }
 
+// BlockBytes is the length of one of Request.Blocks in bytes of text. What is learned
+// of the length of tokens does not change it.
+func (v *View) BlockBytes() int {
+	return v.pool.config.BlockTokens * BlockBytes / DefaultBlockTokens
+}
+
 // Cached is the number of the prompt's tokens that replica i is believed to hold
 // in its KV cache. It is 0 unless the policy is a PrefixUser.
 func (v *View) Cached(i int) int {

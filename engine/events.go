@@ -56,22 +56,41 @@ func (w *Watch) listen(ctx context.Context, b binding) {
 
 // find returns the index of the replica that publishes under a topic, and the address
 // of its replay socket. The topic is the replica's name, address or host, or has it
-// between the first two signs @, as in "kv@10.0.0.1:8000@model".
+// between the first two signs @, as in "kv@10.0.0.1:8000@model". A host that several
+// replicas share names none of them.
 func (w *Watch) find(pool *decider.Pool, topic string) (x *kvevents.Index, replay string) {
 	if parts := strings.Split(topic, "@"); len(parts) > 1 {
 		topic = parts[1]
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var onHost []source
 	for s, x := range w.indexes {
-		host, _, err := net.SplitHostPort(s.address)
-		if s.pool != pool || topic != s.replica && topic != s.address && topic != host {
-			continue
+		host, _, _ := net.SplitHostPort(s.address)
+		switch {
+		case s.pool != pool:
+		case topic == s.replica || topic == s.address:
+			return x.Index, s.replay()
+		case topic == host:
+			onHost = append(onHost, s)
 		}
-		if err == nil && s.events.Replay > 0 {
-			replay = net.JoinHostPort(host, strconv.Itoa(s.events.Replay))
-		}
-		return x.Index, replay
 	}
+	switch len(onHost) {
+	case 0:
+		return nil, ""
+	case 1:
+		return w.indexes[onHost[0]].Index, onHost[0].replay()
+	}
+	w.log.Warn("KV-cache events name a host that several replicas share; have each engine publish under its own host:port",
+		"pool", pool.Name(), "host", topic, "replicas", len(onHost))
 	return nil, ""
+}
+
+// replay is the address of the replay socket of s, "" for none.
+func (s *source) replay() string {
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil || s.events.Replay == 0 {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(s.events.Replay))
 }

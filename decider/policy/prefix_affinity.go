@@ -108,7 +108,7 @@ func (p *PrefixAffinity) evict(v *decider.View) {
 		return
 	}
 	p.evicted = v.Now
-	blockChars := v.BlockTokens * decider.BlockBytes / decider.DefaultBlockTokens
+	blockChars := v.BlockBytes()
 	for _, r := range p.list {
 		if m := p.of(r); m.Len()*blockChars > p.EvictionThresholdChars {
 			m.Shrink(p.EvictionTargetChars / blockChars)

@@ -1,6 +1,10 @@
 package policy
 
-import "pointsman/decider"
+import (
+	"slices"
+
+	"pointsman/decider"
+)
 
 // RoundRobin takes the candidates in turn, from a random start, so that several
 // agents do not all begin with the same replica. A replica of weight 2 has two
@@ -48,7 +52,15 @@ func (p *RoundRobin) Rank(_ *decider.Request, v *decider.View, dst []int) []int 
 	return append(dst, best)
 }
 
+// Preview implements Previewer.
+func (p *RoundRobin) Preview(rank func()) {
+	next, begun, credit := p.next, p.begun, slices.Clone(p.credit)
+	defer func() { p.next, p.begun, p.credit = next, begun, credit }()
+	rank()
+}
+
 var (
+	_ decider.Previewer      = (*RoundRobin)(nil)
 	_ decider.Policy         = (*RoundRobin)(nil)
 	_ decider.MemberObserver = (*RoundRobin)(nil)
 )
