@@ -92,6 +92,7 @@ GET  /status           pools and replicas, JSON
 GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
 GET  /signals          what the engines report, JSON
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
+POST /debug/watch      follow the next request of ?session=ID; GET tells what became of it, JSON
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
 `
 
@@ -106,8 +107,11 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	allowed := ctx.IsGet() || ctx.IsHead()
-	if string(ctx.Path()) == "/debug/explain" {
+	switch string(ctx.Path()) {
+	case "/debug/explain":
 		allowed = ctx.IsPost()
+	case "/debug/watch":
+		allowed = allowed || ctx.IsPost()
 	}
 	if !allowed {
 		ctx.Error("method not allowed\n", fasthttp.StatusMethodNotAllowed)
@@ -152,6 +156,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		writeJSON(ctx, s.decisions(string(ctx.QueryArgs().Peek("pool"))))
 	case "/debug/explain":
 		s.explain(ctx)
+	case "/debug/watch":
+		s.watch(ctx)
 	default:
 		ctx.Error("not found\n", fasthttp.StatusNotFound)
 	}

@@ -82,6 +82,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.reportedAt = now
+	p.watch.first(id, server, now)
 	v := p.settle(p.find(id), id, server, now)
 	if v == nil || v.started {
 		if v != nil && v.request.Stream && !v.prefill.reported {
@@ -136,6 +137,7 @@ func (p *Pool) finished(o Outcome) {
 	now := p.clock()
 	p.reportedAt = now
 	p.stats.Outcomes[o.End]++
+	p.watch.finished(&o)
 	if p.admission.forget(o.ID) {
 		return
 	}

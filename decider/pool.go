@@ -88,6 +88,7 @@ type Pool struct {
 
 	reclaims reclaims // reservations whose outcomes were lost
 	records  records
+	watch    watch
 	stats    PoolStats
 }
 

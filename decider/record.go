@@ -43,6 +43,7 @@ type pick struct {
 }
 
 func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
+	p.watch.decided(r, d, now)
 	e := &s.ring[s.next]
 	s.next = (s.next + 1) % recordsKept
 	s.n = min(s.n+1, recordsKept)

@@ -56,6 +56,9 @@ type Split struct {
 	Weight int
 }
 
+// SessionHeaders are the headers that carry a session id.
+func (i *Intake) SessionHeaders() []string { return i.table.Load().session.Names() }
+
 // Stats are counts since the start that belong to no pool.
 type Stats struct {
 	ModelUnknown uint64 // requests for a model that no pool serves

@@ -28,6 +28,14 @@ func NewHeaders(names []string) Headers {
 	return h
 }
 
+// Names are the names as they are compared.
+func (h Headers) Names() (names []string) {
+	for _, n := range h.names {
+		names = append(names, string(n))
+	}
+	return names
+}
+
 // Find looks for the session id in a raw header block: lines of "Name: value"
 // that end in LF or CRLF. ok distinguishes an empty value from an absent header. The
 // value is a slice of block. Find does not allocate.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Client is the admin address of an agent: host:port, tcp://host:port or
-// unix:///path.
+// Client is the admin address of an agent: host:port, tcp://host:port,
+// http://host:port or unix:///path.
 type Client string
 
 // url returns the address of path at the agent.
@@ -24,7 +24,8 @@ func (c Client) url(path string) string {
 	if c.socket() != "" {
 		return "http://agent" + path
 	}
-	return "http://" + strings.TrimPrefix(string(c), "tcp://") + path
+	host := strings.TrimPrefix(strings.TrimPrefix(string(c), "tcp://"), "http://")
+	return "http://" + strings.TrimSuffix(host, "/") + path
 }
 
 // socket is the path of the agent's socket, "" if it is not asked over one.
@@ -93,4 +94,20 @@ func (c Client) do(req *http.Request) ([]byte, error) {
 		return nil, errors.New(strings.TrimSpace(string(b)))
 	}
 	return b, nil
+}
+
+// Watch has the agent follow the next request of a session, and Watched returns
+// as JSON what became of it.
+func (c Client) Watch(session string) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodPost, c.url("/debug/watch?session="+url.QueryEscape(session)), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return c.do(req)
+}
+
+// Watched is the other half of Watch.
+func (c Client) Watched(session string) ([]byte, error) {
+	return c.get("/debug/watch?session=" + url.QueryEscape(session))
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 
 	"pointsman/check"
@@ -15,6 +19,11 @@ type checkCmd struct {
 	NginxConfig   string   `name:"nginx-config" type:"path" help:"Your own nginx.conf, likewise, with the rendered files installed."`
 	Backend       []string `help:"A backend or upstream of engines, for the warnings; by default those that look like it."`
 	Lint          bool     `help:"Only warn of what hurts LLM traffic in your own configuration; needs no pointsman."`
+	Live          string   `placeholder:"URL" help:"Send one small request to this URL through the proxy, such as https://host/v1/chat/completions, and report whether the running agent was asked, decided and heard."`
+	Admin         string   `default:"${default_admin}" help:"For --live: admin address of the agent (${default})."`
+	Model         string   `help:"For --live: the model to ask for; by default the first that the agent serves."`
+	Header        []string `sep:"none" help:"For --live: a header, such as 'Authorization: Bearer …'."`
+	Insecure      bool     `help:"For --live: take any certificate."`
 	JSON          bool     `help:"Print the result as one JSON object."`
 }
 
@@ -27,6 +36,9 @@ func (c *checkCmd) Run() error {
 	o := check.Options{
 		Name: c.Config, HAProxyConfig: c.HAProxyConfig, NginxConfig: c.NginxConfig, Backends: c.Backend, JSON: c.JSON, Rendered: c.Version != "",
 	}
+	if c.Live != "" {
+		return c.live()
+	}
 	if c.Lint {
 		if len(o.HAProxyConfig) == 0 && o.NginxConfig == "" {
 			return usageError{errors.New("--lint needs --haproxy-config or --nginx-config")}
@@ -38,4 +50,19 @@ func (c *checkCmd) Run() error {
 		return err
 	}
 	return check.Run(os.Stdout, r, o)
+}
+
+func (c *checkCmd) live() error {
+	u, err := url.Parse(c.Live)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return usageError{fmt.Errorf("--live %q: want a URL such as https://host/v1/chat/completions", c.Live)}
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/chat/completions"
+	}
+	o := check.LiveOptions{URL: u.String(), Admin: c.Admin, Model: c.Model, Headers: c.Header, JSON: c.JSON}
+	if c.Insecure {
+		o.Client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	}
+	return check.RunLive(os.Stdout, o)
 }

@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
 	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
-	"admin":   {"decider", "decider/queue", "intake", "link"},
+	"admin":   {"decider", "decider/queue", "intake", "link", "session"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"resolve":         {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":  {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":    {"attach", "nginx", "resolve", "templates"},
-	"check":           {"advice", "config", "haproxy", "nginx", "resolve", "templates"},
+	"check":           {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
 	"admin/client":    {"admin", "decider", "engine", "link"},
 	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "resolve", "spoa"},
 	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},

@@ -1,0 +1,254 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"pointsman/admin/client"
+)
+
+// LiveOptions say how the request that Live sends is made.
+type LiveOptions struct {
+	URL      string   // of the API behind the proxy, such as https://host/v1/chat/completions
+	Admin    string   // address of the running agent
+	Model    string   // empty = the first one that the agent serves
+	Headers  []string // "name: value", such as a key
+	JSON     bool
+	Client   *http.Client  // nil = the usual one, which does not follow redirects
+	Patience time.Duration // how long to wait for the feed's lines; 0 = 3 s
+}
+
+// Live is what became of a request, step by step.
+type Live struct {
+	URL       string  `json:"url"`
+	Status    int     `json:"status"`
+	Error     string  `json:"error,omitempty"`
+	Asked     bool    `json:"asked"`
+	Decided   string  `json:"decided,omitempty"` // the replica
+	Why       string  `json:"why,omitempty"`
+	Pool      string  `json:"pool,omitempty"`
+	ServedBy  string  `json:"served_by,omitempty"`
+	FirstByte bool    `json:"first_byte_heard"`
+	TTFT      float64 `json:"ttft_s,omitempty"`
+	End       string  `json:"end_heard,omitempty"`
+	OK        bool    `json:"ok"`
+}
+
+// mostLive bounds the answer that is read, in bytes.
+const mostLive = 1 << 20
+
+// RunLive sends one small request through the proxy and asks the agent what it
+// learnt of it. The error is ErrLive if a step is missing.
+func RunLive(w io.Writer, o LiveOptions) error {
+	l, err := live(o)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		b, err := json.MarshalIndent(l, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\n", b)
+	} else {
+		l.print(w)
+	}
+	if !l.OK {
+		return ErrLive
+	}
+	return nil
+}
+
+// ErrLive is the error of a live check with a step that is missing.
+var ErrLive = errors.New("not all steps were seen; see docs/troubleshooting.md")
+
+func live(o LiveOptions) (*Live, error) {
+	agent := client.Client(o.Admin)
+	model, err := liveModel(agent, o.Model)
+	if err != nil {
+		return nil, err
+	}
+	session := "pointsman-check-" + rand.Text()
+	answer, err := agent.Watch(session)
+	if err != nil {
+		return nil, err
+	}
+	var armed struct {
+		Headers []string `json:"session_headers"`
+	}
+	if err := json.Unmarshal(answer, &armed); err != nil {
+		return nil, fmt.Errorf("the agent does not know this check; is it an older one? %w", err)
+	}
+	header := ""
+	for _, h := range armed.Headers {
+		if header == "" && !slices.Contains([]string{"authorization", "cookie", "x-api-key"}, h) {
+			header = h
+		}
+	}
+	if header == "" {
+		return nil, errors.New("session.headers of the agent has no header that a request could be marked with; add x-session-id")
+	}
+	l := &Live{URL: o.URL}
+	if err := l.send(o, model, header, session); err != nil {
+		return nil, err
+	}
+	if o.Patience == 0 {
+		o.Patience = 3 * time.Second
+	}
+	for end := time.Now().Add(o.Patience); ; time.Sleep(50 * time.Millisecond) {
+		if err := l.learn(agent, session); err != nil {
+			return nil, err
+		}
+		if l.End != "" || time.Now().After(end) || l.Status != http.StatusOK && l.Decided == "" {
+			break
+		}
+	}
+	l.OK = l.Status == http.StatusOK && l.Error == "" && l.Decided != "" && l.ServedBy == l.Decided && l.End == "served"
+	return l, nil
+}
+
+// liveModel is the model to ask for.
+func liveModel(agent client.Client, model string) (string, error) {
+	if model != "" {
+		return model, nil
+	}
+	b, err := agent.Status()
+	if err != nil {
+		return "", err
+	}
+	var st struct {
+		Pools []struct {
+			Models []string `json:"models"`
+		} `json:"pools"`
+	}
+	if err := json.Unmarshal(b, &st); err != nil {
+		return "", err
+	}
+	for _, p := range st.Pools {
+		if len(p.Models) > 0 {
+			return p.Models[0], nil
+		}
+	}
+	return "default", nil // a pool that takes all models
+}
+
+// send sends the request and reads its answer.
+func (l *Live) send(o LiveOptions, model, header, session string) error {
+	body, err := json.Marshal(map[string]any{
+		"model": model, "max_tokens": 4, "stream": true, "messages": []map[string]string{{"role": "user", "content": "Say OK."}}, "prompt": "Say OK.",
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(header, session)
+	for _, h := range o.Headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return fmt.Errorf("header %q: want 'name: value'", h)
+		}
+		req.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	c := o.Client
+	if c == nil {
+		c = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	l.Status = resp.StatusCode
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostLive))
+	switch {
+	case err != nil:
+		l.Error = err.Error()
+	case resp.StatusCode != http.StatusOK:
+		l.Error = fmt.Sprintf("%.300s", bytes.TrimSpace(text))
+	}
+	return nil
+}
+
+// learn asks the agent.
+func (l *Live) learn(agent client.Client, session string) error {
+	b, err := agent.Watched(session)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Request *struct {
+			Pool      string  `json:"pool"`
+			Server    string  `json:"server"`
+			Why       string  `json:"why"`
+			ServedBy  string  `json:"served_by"`
+			FirstByte bool    `json:"first_byte"`
+			TTFT      float64 `json:"ttft_s"`
+			Ended     bool    `json:"ended"`
+			End       string  `json:"end"`
+		} `json:"request"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return err
+	}
+	if r := answer.Request; r != nil {
+		l.Asked, l.Pool, l.Decided, l.Why, l.ServedBy, l.FirstByte, l.TTFT = true, r.Pool, r.Server, r.Why, r.ServedBy, r.FirstByte, r.TTFT
+		if r.Ended {
+			l.End = r.End
+		}
+	}
+	return nil
+}
+
+// print writes the steps, and for the first one that is missing what it may be.
+func (l *Live) print(w io.Writer) {
+	step := func(name string, ok bool, text, remedy string) bool {
+		if !ok {
+			text = "NO: " + remedy
+		}
+		fmt.Fprintf(w, "%-17s %s\n", name, text)
+		return ok
+	}
+	fmt.Fprintf(w, "%-17s %d from %s\n", "answer", l.Status, l.URL)
+	if l.Error != "" {
+		fmt.Fprintf(w, "%-17s %s\n", "", l.Error)
+	}
+	if strings.Contains(l.Error, "model_not_found") {
+		step("decided", false, "", "no pool serves the model: name another with --model")
+		return
+	}
+	if !step("asked", l.Asked, "yes, for pool "+l.Pool, "the agent got no question: `pointsman check --haproxy-config F` or --nginx-config F names the line, and is the proxy reloaded?") {
+		return
+	}
+	if !step("decided", l.Decided != "", l.Decided+" ("+l.Why+")", "no replica was chosen: "+l.Why) {
+		return
+	}
+	if l.End == "" {
+		step("heard", false, "", "the proxy served it, but no log line came: is the feed's log in this frontend or server?")
+		return
+	}
+	step("served by", l.ServedBy == l.Decided, l.ServedBy, fmt.Sprintf("%q, not the replica that was decided", l.ServedBy))
+	first := "not reported: nginx logs none, and in HAProxy http-response wait-for-body of the backend sets it"
+	if l.FirstByte {
+		first = fmt.Sprintf("after %.0f ms", 1000*l.TTFT)
+	}
+	step("first byte heard", true, first, "")
+	step("end heard", l.End == "served", l.End, l.End)
+	if l.OK {
+		fmt.Fprintln(w, "asked, decided, heard")
+	}
+}

@@ -1,0 +1,60 @@
+package check
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLive: what is printed for each step that is missing.
+func TestLive(t *testing.T) {
+	const all = `"pool":"llama","server":"r1","why":"least_work","served_by":"r1","first_byte":true,"ttft_s":0.0123,"ended":true,"end":"served"`
+	for _, c := range []struct {
+		name, request, want string
+		status              int
+	}{
+		{"all", "{" + all + "}", "asked             yes, for pool llama\ndecided           r1 (least_work)\nserved by         r1\nfirst byte heard  after 12 ms\nend heard         served\nasked, decided, heard\n", 200},
+		{"not asked", "null", "asked             NO: the agent got no question: ", 200},
+		{"not decided", `{"pool":"llama","why":"no replica"}`, "decided           NO: no replica was chosen: no replica\n", 503},
+		{"not heard", `{"pool":"llama","server":"r1"}`, "heard             NO: the proxy served it, but no log line came", 200},
+		{"elsewhere", "{" + strings.Replace(all, `"served_by":"r1"`, `"served_by":"r2"`, 1) + "}", `served by         NO: "r2", not the replica that was decided`, 200},
+		{"no first byte", "{" + strings.Replace(all, "true", "false", 1) + "}", "first byte heard  not reported: nginx logs none", 200},
+		{"failed", "{" + strings.Replace(all, `"end":"served"`, `"end":"server_error"`, 1) + "}", "end heard         NO: server_error\n", 500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			watched, marked := "", ""
+			agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Method == http.MethodPost {
+					watched = r.URL.Query().Get("session")
+				}
+				if r.URL.Path == "/status" {
+					io.WriteString(w, `{"pools":[{"models":["m1"]}]}`)
+					return
+				}
+				io.WriteString(w, `{"session_headers":["authorization","x-session-id"],"request":`+c.request+"}")
+			}))
+			defer agent.Close()
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				marked = r.Header.Get("X-Session-Id")
+				if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `"model":"m1"`) || r.Header.Get("Authorization") != "Bearer k" {
+					t.Errorf("%v: %s %v", err, b, r.Header)
+				}
+				w.WriteHeader(c.status)
+			}))
+			defer proxy.Close()
+			var b strings.Builder
+			err := RunLive(&b, LiveOptions{URL: proxy.URL, Admin: agent.URL, Headers: []string{"Authorization: Bearer k"}, Patience: time.Millisecond})
+			if watched == "" || watched != marked {
+				t.Errorf("watched %q, marked %q", watched, marked)
+			}
+			if !strings.Contains(b.String(), c.want) || (err == nil) != strings.HasSuffix(b.String(), "\nasked, decided, heard\n") || c.name == "all" && err != nil || err != nil && !errors.Is(err, ErrLive) {
+				t.Errorf("%v\n%s", err, b.String())
+			}
+		})
+	}
+}
