@@ -191,7 +191,7 @@ func TestRunWithoutSocket(t *testing.T) {
 func TestLogger(t *testing.T) {
 	t.Setenv("JOURNAL_STREAM", "8:1")
 	for level, debug := range map[string]bool{"debug": true, "info": false, "nonsense": false} {
-		if NewLogger(level).Enabled(t.Context(), slog.LevelDebug) != debug {
+		if NewLogger(level, false).Enabled(t.Context(), slog.LevelDebug) != debug {
 			t.Errorf("level %s", level)
 		}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node)
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.want(n, path, "a mapping (key: value)")
+		d.want(n, path, mapping(path))
 		return
 	}
 	first := make(map[string]int, len(n.Content)/2)
@@ -105,6 +106,21 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node)
 		f(key, n.Content[i+1])
 	}
 }
+
+// mapping is what a mapping at path looks like, with an example where people
+// write a list.
+func mapping(path string) string {
+	switch {
+	case path == "pools":
+		return "a mapping (key: value), such as {llama: {models: [llama], replicas: {r1: {address: 10.0.0.1:8000}}}}"
+	case strings.HasSuffix(path, ".replicas"):
+		return "a mapping (key: value), such as {r1: {address: 10.0.0.1:8000}}"
+	}
+	return "a mapping (key: value)"
+}
+
+// variable is what people write for an environment variable.
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*(:?-[^}]*)?\}`)
 
 // note remembers where the value at path stands: a scalar by itself, anything
 // larger by its key.
@@ -228,6 +244,11 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 		ok = ok && (n.Value == "true" || n.Value == "false")
 	default:
 		panic("config: no way to decode a " + v.Type().String())
+	}
+	if name := variable.FindString(n.Value); name != "" && n.Kind == yaml.ScalarNode {
+		d.bad[path] = true
+		d.refuse(n, path, "%s: environment variables are not replaced in this file; write the value, or run envsubst on it before", name)
+		return
 	}
 	if !ok {
 		d.want(n, path, what)

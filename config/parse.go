@@ -79,6 +79,9 @@ func document(name string, data []byte) (*yaml.Node, *Error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
 		return &yaml.Node{Kind: yaml.MappingNode, Line: 1, Column: 1}, nil
 	} else if err != nil {
+		if line, col := tabbed(data); line > 0 {
+			return nil, &Error{File: name, Line: line, Col: col, Msg: "not YAML: a tab in the indentation; indent with spaces"}
+		}
 		return nil, syntaxError(name, err)
 	}
 	if err := dec.Decode(&more); err == nil {
@@ -87,6 +90,18 @@ func document(name string, data []byte) (*yaml.Node, *Error) {
 		return nil, syntaxError(name, err)
 	}
 	return doc.Content[0], nil
+}
+
+// tabbed finds the first tab that indents a line; line 0 if there is none.
+func tabbed(data []byte) (line, col int) {
+	for text := range bytes.Lines(data) {
+		line++
+		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+		if at := bytes.IndexByte(indent, '\t'); at >= 0 && len(bytes.TrimSpace(text)) > 0 {
+			return line, at + 1
+		}
+	}
+	return 0, 0
 }
 
 // notYAML finds what no YAML file may contain, by the standard's printable set.

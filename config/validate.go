@@ -42,7 +42,7 @@ func (v *validator) all(checks Checks) {
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {
-		v.refuse("pools", "want at least one pool")
+		v.refuse("pools", "want at least one pool, such as pools: {llama: {models: [llama], replicas: {r1: {address: 10.0.0.1:8000}}}}")
 	}
 	for _, p := range v.config.Ordered() {
 		v.pool(p)

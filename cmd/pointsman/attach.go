@@ -30,7 +30,7 @@ type detachCmd struct {
 type attachFlags struct {
 	HAProxyConfig []string `name:"haproxy-config" default:"/etc/haproxy/haproxy.cfg" type:"path" help:"Your configuration, once for each -f of your HAProxy: a file, or a folder of .cfg files (${default})."`
 	Backend       []string `help:"Backend that leads to LLM engines; by default those that look like it."`
-	Config        string   `default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	Config        string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
 	Out           string   `default:"/etc/pointsman" type:"path" help:"Folder of our own files (${default})."`
 	OwnFile       bool     `help:"Put our sections into OUT/pointsman.cfg instead of the end of your file; HAProxy needs another -f then."`
 	Version       string   `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`

@@ -21,7 +21,7 @@ import (
 type nginxFlags struct {
 	NginxConfig string   `name:"nginx-config" default:"/etc/nginx/nginx.conf" type:"path" help:"Your nginx.conf; its includes are followed (${default})."`
 	Backend     []string `help:"Upstream, or host:port of a proxy_pass, that leads to LLM engines; by default those that look like it."`
-	Config      string   `default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	Config      string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
 	Out         string   `default:"${nginx_dir}" type:"path" help:"Folder of our own files (${default})."`
 	Write       bool     `help:"Change the files, after nginx -t of the result, with a backup in OUT/backup. Otherwise only print what would change."`
 }

@@ -13,7 +13,7 @@ import (
 )
 
 type checkCmd struct {
-	Config        string   `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
+	Config        string   `short:"c" default:"${default_config}" type:"path" help:"Configuration file (${default})."`
 	Version       string   `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
 	HAProxyConfig []string `name:"haproxy-config" sep:"none" type:"path" help:"Your own haproxy.cfg, or its folder; again for each further -f: reports what keeps pointsman from being asked, and what hurts LLM traffic, and checks it together with the rendered files."`
 	NginxConfig   string   `name:"nginx-config" type:"path" help:"Your own nginx.conf, likewise, with the rendered files installed."`

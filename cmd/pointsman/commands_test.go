@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"pointsman/check"
 	"pointsman/demo"
 )
 
@@ -137,5 +138,35 @@ func TestDemoOptions(t *testing.T) {
 	c.Policy = []string{"nonsense"}
 	if err := c.Run(); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Error(err)
+	}
+}
+
+// What is wrong in the use of a command takes two lines and exit code 2.
+func TestUsage(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // with no proxy in it
+	for args, want := range map[string]string{
+		"serve --confg x": "pointsman: unknown flag --confg, did you mean \"--config\"?\nRun \"pointsman serve --help\" for its flags.\n",
+		"srve":            "pointsman: unexpected argument srve, did you mean \"serve\"?\nRun \"pointsman --help\" for its flags.\n",
+	} {
+		_, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))
+		var b strings.Builder
+		if code := exit(&b, usageError{err}); code != exitUsage || b.String() != want {
+			t.Errorf("%s: %d\n%s", args, code, b.String())
+		}
+	}
+	for _, args := range []string{"check --lint", "check --live x"} {
+		_, err := run(t, strings.Fields(args)...)
+		if code := exit(io.Discard, err); code != exitUsage {
+			t.Errorf("%s: %d, %v", args, code, err)
+		}
+	}
+	if _, err := run(t, "check", "-c", write(t, onePool), "--version", "3.2"); err != nil {
+		t.Error(err)
+	}
+	if out, err := run(t, arguments([]string{"--version"})...); err != nil || !strings.HasPrefix(out, "pointsman dev (go") {
+		t.Error(out, err)
+	}
+	if code := exit(io.Discard, check.ErrFaults); code != exitFault {
+		t.Error(code)
 	}
 }

@@ -55,13 +55,22 @@ const (
 
 func main() {
 	parser := kong.Must(&cli{}, options...)
-	ctx, err := parser.Parse(os.Args[1:])
+	ctx, err := parser.Parse(arguments(os.Args[1:]))
 	if err == nil {
 		err = ctx.Run()
 	} else {
 		err = usageError{err}
 	}
 	os.Exit(exit(os.Stderr, err))
+}
+
+// arguments takes --version alone as the command of that name: commands have a
+// flag so called that means another version.
+func arguments(args []string) []string {
+	if len(args) == 1 && args[0] == "--version" {
+		return []string{"version"}
+	}
+	return args
 }
 
 // exit prints an error and returns the exit code. What is wrong in the use of a

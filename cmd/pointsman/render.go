@@ -11,7 +11,7 @@ import (
 
 type renderCmd struct {
 	What     string `arg:"" enum:"haproxy,nginx,systemd" help:"haproxy, nginx or systemd."`
-	Config   string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
+	Config   string `short:"c" default:"${default_config}" type:"path" help:"Configuration file (${default})."`
 	Attach   bool   `help:"For a proxy that runs already: what to load beside its configuration, and the lines to paste."`
 	Version  string `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
 	SPOEConf string `name:"spoe-conf" default:"${spoe_conf}" type:"path" help:"Where you install pointsman-spoe.conf (${default})."`

@@ -9,12 +9,13 @@ import (
 const defaultConfig = "/etc/pointsman/pointsman.yaml"
 
 type serveCmd struct {
-	Config   string `default:"${default_config}" type:"path" help:"Configuration file (${default})."`
-	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error."`
+	Config    string `short:"c" default:"${default_config}" type:"path" help:"Configuration file (${default})."`
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error."`
+	LogFormat string `default:"text" enum:"text,json" help:"text or json."`
 }
 
 func (c *serveCmd) Run() error {
-	a, err := agent.New(agent.Options{Config: c.Config, Version: version, Policies: policies, Log: agent.NewLogger(c.LogLevel)})
+	a, err := agent.New(agent.Options{Config: c.Config, Version: version, Policies: policies, Log: agent.NewLogger(c.LogLevel, c.LogFormat == "json")})
 	if err != nil {
 		return err
 	}
