@@ -44,11 +44,11 @@ func TestBothProxies(t *testing.T) {
 				if try > attempts {
 					t.Fatal("the ejection was never seen")
 				}
-				fault(t, engines[1], `{"status":500,"count":1}`)
-				sent += n.hit(client, small(false), engines[1], func(a answer) bool { return a.status == 500 })
+				fault(t, engines[1], `{"die_after":3,"count":1}`)
+				sent += n.hit(client, small(true), engines[1], func(a answer) bool { return a.err != nil })
 				eventually(t, 5*time.Second, "the failure is counted", func() (bool, string) {
 					p := n.agent.pool(pool)
-					return p.Outcomes["failed"] == try, fmt.Sprint(p)
+					return p.Outcomes["died"] == try, fmt.Sprint(p)
 				})
 				more, seen := h.spared(client, "r2", ejected, 6)
 				if sent += more; seen {
