@@ -279,3 +279,24 @@ func TestLearnsFromTextAlone(t *testing.T) {
 		t.Errorf("%v bytes a token", b)
 	}
 }
+
+// A first token that the feed loses holds up nothing behind it for long where the
+// engine shows that nothing waits.
+func TestLostFirstTokensFollowTheEngine(t *testing.T) {
+	for _, waiting := range []int{0, 1} {
+		p, clock := newTestPool(LeastWork{}, 1)
+		stream := func(r *Request) { r.Input, r.Stream = 1000, true }
+		_, id := decide(p, stream)
+		p.FirstToken(id, []byte("r0")) // the feed reports them
+		decide(p, stream)
+		for range 5 {
+			clock.now += time.Second
+			p.Engine("r0").Signals(Signals{Running: 2, Waiting: waiting})
+		}
+		if n, want := p.view.PrefillBacklog(0), float64(0); waiting == 0 && n != want {
+			t.Errorf("a backlog of %v where nothing waits", n)
+		} else if waiting > 0 && p.replicas[0].prefill.n != 1 {
+			t.Error("a request that may wait in the engine was taken for computed")
+		}
+	}
+}

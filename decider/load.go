@@ -158,13 +158,17 @@ func (l *loadEstimate) dequeue(v *reservation, now time.Duration) {
 }
 
 // advance takes out of r's queue what must be done by the clock, of requests
-// whose first token is not reported.
+// whose first token is not reported, or is lost.
 func (l *loadEstimate) advance(r *Replica, now time.Duration) {
 	q := &r.prefill
 	for q.n > 0 {
 		v := l.reservations.at(q.first)
 		if l.isReported(v, now) {
-			return
+			if !l.begun(r, now) {
+				return
+			}
+			l.dequeue(v, now)
+			continue
 		}
 		done := q.since + time.Duration(v.prefill.cost/l.speedOf(r)*float64(time.Second))
 		if done > now {
@@ -173,6 +177,18 @@ func (l *loadEstimate) advance(r *Replica, now time.Duration) {
 		q.done += v.prefill.cost
 		l.dequeue(v, done)
 	}
+}
+
+// begun reports whether r's engine must have computed the first request of its
+// queue, although its first token was not reported: nothing waits there, and the
+// request is far overdue.
+func (l *loadEstimate) begun(r *Replica, now time.Duration) bool {
+	s, q := &r.signals, &r.prefill
+	if !s.Known || s.Waiting > 0 || now-s.At > signalsKept || s.At < q.since {
+		return false
+	}
+	expected := seconds(l.reservations.at(q.first).prefill.cost / l.speedOf(r))
+	return now-q.since > 2*expected+time.Second
 }
 
 // isReported reports whether v's first token is reported when it comes: by the
