@@ -44,42 +44,42 @@ type report struct {
 }
 
 // Write takes a note.
-func (r *report) Write(line []byte) (int, error) {
-	r.Notes = append(r.Notes, strings.TrimSuffix(string(line), "\n"))
-	if r.json {
+func (rep *report) Write(line []byte) (int, error) {
+	rep.Notes = append(rep.Notes, strings.TrimSuffix(string(line), "\n"))
+	if rep.json {
 		return len(line), nil
 	}
-	return r.w.Write(line)
+	return rep.w.Write(line)
 }
 
 // found takes findings.
-func (r *report) found(list ...advice.Finding) {
+func (rep *report) found(list ...advice.Finding) {
 	for _, f := range list {
-		r.Findings = append(r.Findings, f)
-		if !r.json {
-			fmt.Fprintln(r.w, f)
+		rep.Findings = append(rep.Findings, f)
+		if !rep.json {
+			fmt.Fprintln(rep.w, f)
 		}
 	}
 }
 
 // end is the result of the check, whose error is err.
-func (r *report) end(err error) error {
-	for _, f := range r.Findings {
+func (rep *report) end(err error) error {
+	for _, f := range rep.Findings {
 		if err == nil && f.Level == advice.Fault {
 			err = ErrFaults
 		}
 	}
-	if !r.json {
+	if !rep.json {
 		return err
 	}
-	if r.OK = err == nil; err != nil {
-		r.Error = err.Error()
+	if rep.OK = err == nil; err != nil {
+		rep.Error = err.Error()
 	}
-	b, e := json.MarshalIndent(r, "", "  ")
+	b, e := json.MarshalIndent(rep, "", "  ")
 	if e != nil {
 		return e
 	}
-	if _, e := fmt.Fprintf(r.w, "%s\n", b); e != nil {
+	if _, e := fmt.Fprintf(rep.w, "%s\n", b); e != nil {
 		return e
 	}
 	return err
@@ -96,24 +96,24 @@ func Run(w io.Writer, r *resolve.Config, o Options) error {
 	return rep.end(rep.all(r, o))
 }
 
-func (r *report) all(c *resolve.Config, o Options) error {
+func (rep *report) all(c *resolve.Config, o Options) error {
 	if n := len(c.Pools); n == 1 {
-		fmt.Fprintf(r, "%s: ok, 1 pool\n", o.Name)
+		fmt.Fprintf(rep, "%s: ok, 1 pool\n", o.Name)
 	} else {
-		fmt.Fprintf(r, "%s: ok, %d pools\n", o.Name, n)
+		fmt.Fprintf(rep, "%s: ok, %d pools\n", o.Name, n)
 	}
 	for _, warning := range c.Warnings() {
-		fmt.Fprintln(r, "warning:", warning.Error())
+		fmt.Fprintln(rep, "warning:", warning.Error())
 	}
 	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
-		if err := r.checkNginx(c, o); err != nil {
+		if err := rep.checkNginx(c, o); err != nil {
 			return err
 		}
 	}
 	if c.File.Listen.SPOE == "" && len(o.HAProxyConfig) == 0 {
 		return nil
 	}
-	return r.checkHAProxy(c, o)
+	return rep.checkHAProxy(c, o)
 }
 
 // Lint warns of what hurts LLM traffic in the user's own configurations, without
@@ -123,24 +123,24 @@ func Lint(w io.Writer, o Options) error {
 	return r.end(r.lint(o))
 }
 
-func (r *report) lint(o Options) error {
-	n := len(r.Findings)
+func (rep *report) lint(o Options) error {
+	n := len(rep.Findings)
 	if len(o.HAProxyConfig) > 0 {
 		files, err := readFiles(o.HAProxyConfig)
 		if err != nil {
 			return err
 		}
-		r.found(lintHAProxy(files, o.Backends)...)
+		rep.found(lintHAProxy(files, o.Backends)...)
 	}
 	if o.NginxConfig != "" {
 		list, err := nginx.Lint(o.NginxConfig, o.Backends)
 		if err != nil {
 			return err
 		}
-		r.found(list...)
+		rep.found(list...)
 	}
-	if len(r.Findings) == n {
-		fmt.Fprintln(r, "nothing that hurts LLM traffic was found; --backend names backends that do not look like engines")
+	if len(rep.Findings) == n {
+		fmt.Fprintln(rep, "nothing that hurts LLM traffic was found; --backend names backends that do not look like engines")
 	}
 	return nil
 }

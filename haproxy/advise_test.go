@@ -166,8 +166,8 @@ func TestFaults(t *testing.T) {
 			return strings.Replace(rest, there, there+moved, 1)
 		}
 	}
-	swap := func(old, new string) func(string) string {
-		return func(text string) string { return strings.Replace(text, old, new, 1) }
+	swap := func(old, by string) func(string) string {
+		return func(text string) string { return strings.Replace(text, old, by, 1) }
 	}
 	ringLine := "    log ring@pointsman-ring len 2048 format raw profile pointsman local0\n"
 	for _, c := range []struct {

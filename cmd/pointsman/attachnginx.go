@@ -78,7 +78,7 @@ func (c *detachNginxCmd) Run() error {
 }
 
 // apply has nginx check the result, and prints or writes it.
-func (c *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) error {
+func (f *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) error {
 	for _, n := range r.Notes {
 		fmt.Fprintln(os.Stderr, "note:", n)
 	}
@@ -95,12 +95,12 @@ func (c *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) er
 			return err
 		}
 		fmt.Fprintln(os.Stderr, "nginx -t accepts the result")
-	case c.Write:
+	case f.Write:
 		return errors.New("no nginx here to check the result: run this where nginx is, or apply the patch that is printed without --write")
 	default:
 		fmt.Fprintln(os.Stderr, "no nginx here: the result was not checked")
 	}
-	if !c.Write {
+	if !f.Write {
 		for _, change := range r.Changes {
 			if _, err := io.WriteString(w, attach.Diff(change.Path, change.Before, change.After)); err != nil {
 				return err
@@ -109,7 +109,7 @@ func (c *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) er
 		fmt.Fprintln(os.Stderr, "nothing is written yet: add --write, or apply this with patch -d / -p1")
 		return nil
 	}
-	copies, err := attach.Write(r.Changes, filepath.Join(c.Out, "backup"), time.Now().Format("20060102-150405"), nil)
+	copies, err := attach.Write(r.Changes, filepath.Join(f.Out, "backup"), time.Now().Format("20060102-150405"), nil)
 	if err != nil {
 		return err
 	}

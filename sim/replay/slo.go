@@ -23,11 +23,12 @@ func ParseSLO(text string) (SLO, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		d, err := time.ParseDuration(value)
-		if err == nil && d > 0 && name == "ttft" {
+		switch {
+		case err == nil && d > 0 && name == "ttft":
 			s.TTFT = d
-		} else if err == nil && d > 0 && name == "tpot" {
+		case err == nil && d > 0 && name == "tpot":
 			s.TPOT = d
-		} else {
+		default:
 			return SLO{}, fmt.Errorf("slo: %q, want ttft=2s,tpot=50ms", text)
 		}
 	}
