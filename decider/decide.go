@@ -28,12 +28,23 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if p.gone.pop(r.ID) {
-		d.Why = "client_gone"
-		p.stats.ClientGone++
+	if tooLate(p, r.ID, d) {
 		return
 	}
 	p.decide(r, d, now)
+}
+
+// tooLate reports whether the question about a request comes after the proxy has
+// gone on without the answer: the request has ended, or a replica has it. An agent
+// that was stopped reads such questions when it goes on, after the feed or before.
+func tooLate(p *Pool, id ID, d *Decision) bool {
+	v := p.find(id)
+	if adopted := v != nil && v.decided == nil; !adopted && !p.gone.pop(id) {
+		return false
+	}
+	d.Why = "client_gone"
+	p.stats.ClientGone++
+	return true
 }
 
 // decide chooses a replica for r as it comes. The caller holds the lock.

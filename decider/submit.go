@@ -66,9 +66,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if p.gone.pop(r.ID) {
-		d.Why = "client_gone"
-		p.stats.ClientGone++
+	if tooLate(p, r.ID, d) {
 		return false, nil
 	}
 	if !a.on() || a.draining || len(p.open) == 0 && !a.holdsWithoutReplica(now) || len(p.open) > 0 && !p.anyServes(r) {

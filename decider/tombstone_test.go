@@ -27,3 +27,24 @@ func TestEndedBeforeDecided(t *testing.T) {
 		}
 	}
 }
+
+// A question that is read after the proxy went on without the answer leaves the
+// reservation with the replica that has the request.
+func TestSentBeforeDecided(t *testing.T) {
+	for name, opt := range map[string]func(*PoolConfig){"": func(*PoolConfig) {}, "admission": withAdmission(Admission{})} {
+		p, _ := newTestPool(LeastRequests{}, 2, opt)
+		id := newID()
+		p.Connected(id, []byte("r1"))
+		c := submit(p, func(r *Request) { r.ID = id })
+		if c.d.Server != "" || c.d.Why != "client_gone" || c.held {
+			t.Errorf("%s: decided again: %+v", name, c.d)
+		}
+		if s := p.Status(); s.Reservations != 1 || s.Stats.Replaced != 0 || p.byName["r1"].inFlight != 1 {
+			t.Errorf("%s: %d reservations, %d replaced, %d on the replica that serves", name, s.Reservations, s.Stats.Replaced, p.byName["r1"].inFlight)
+		}
+		p.Finished(Outcome{ID: id, Server: []byte("r1")})
+		if n := p.Status().Reservations; n != 0 {
+			t.Errorf("%s: %d reservations at the end", name, n)
+		}
+	}
+}

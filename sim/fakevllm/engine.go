@@ -19,6 +19,8 @@ type engine struct {
 	metrics metrics
 	events  *publisher // nil: no events are published
 
+	held atomic.Int64 // requests that wait for a fault or for Hold, which count as running
+
 	wake   chan struct{} // one slot
 	closed chan struct{}
 	once   sync.Once

@@ -137,6 +137,9 @@ func (s *Server) applyFault(x *exchange) bool {
 // pause waits for d, or forever if d is 0. It does not return if the client
 // disconnects or the server closes meanwhile.
 func (s *Server) pause(x *exchange, d time.Duration) {
+	if x.r.Method == http.MethodPost && strings.HasPrefix(x.r.URL.Path, "/v1/") {
+		defer s.Hold()()
+	}
 	var over <-chan time.Time
 	if d > 0 {
 		t := time.NewTimer(d)

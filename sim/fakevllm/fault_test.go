@@ -101,3 +101,32 @@ func TestReplicaFaults(t *testing.T) {
 		t.Errorf("hang: %v", err)
 	}
 }
+
+// A request that is not answered yet is one that the engine has.
+func TestHeldRequestsRun(t *testing.T) {
+	r := start(t, Options{})
+	running := func(want string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			_, page := r.do("GET", "/metrics", "")
+			if strings.Contains(page, `vllm:num_requests_running{engine="0",model_name="m"} `+want+"\n") {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not %s running:\n%s", want, page)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := r.send(ctx, "POST", "/v1/chat/completions", `{`+hello+`}`, "X-Fake-Hang", "1"); err == nil {
+			t.Error("answered")
+		}
+	}()
+	running("1")
+	cancel()
+	<-done
+	running("0")
+}

@@ -101,7 +101,7 @@ func (s *Server) metricsPage() []byte {
 	defer e.mu.Unlock()
 	st := e.model.Stats()
 	p := &page{labels: `engine="0"` + label("model_name", s.o.Models[0])}
-	p.single("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(st.Running))
+	p.single("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(st.Running)+float64(e.held.Load()))
 	p.single("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", float64(st.Waiting))
 	p.single("vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", st.KVUsage())
 	p.single("vllm:prefix_cache_queries_total", "counter", "Prefix cache queries, in terms of number of queried tokens.", float64(st.QueryTokens))

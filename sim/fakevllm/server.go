@@ -66,6 +66,13 @@ func (s *Server) Batches() (list [][]byte) {
 	return list
 }
 
+// Hold counts one request more as running, as a real engine does with one that it
+// has and does not answer, until release is called.
+func (s *Server) Hold() (release func()) {
+	s.engine.held.Add(1)
+	return func() { s.engine.held.Add(-1) }
+}
+
 // Stats returns a snapshot of the engine.
 func (s *Server) Stats() sim.Stats { return s.engine.stats() }
 

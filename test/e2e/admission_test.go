@@ -17,10 +17,8 @@ import (
 // at a time, started. admission is the YAML of the pool's, in flow form.
 func queueSite(t *testing.T, r release, admission string) (*site, *engine) {
 	t.Helper()
-	// The engine does not count what it holds at its socket: without its metrics the
-	// agent does not take that for lost.
 	e := startEngine(t, "r1", engineOptions{Models: []string{model}})
-	s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 1, metrics: off, replicas: %s, admission: %s}}\n", pool, model, replicasYAML(e), admission))
+	s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], max_requests: 1, replicas: %s, admission: %s}}\n", pool, model, replicasYAML(e), admission))
 	s.unhurried()
 	s.start()
 	return s, e

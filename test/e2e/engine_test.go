@@ -74,6 +74,7 @@ func (e *engine) held(r *http.Request) bool {
 	released := e.released
 	e.holding++
 	e.mu.Unlock()
+	defer e.sim.Hold()()
 	defer func() {
 		e.mu.Lock()
 		e.holding--
@@ -126,7 +127,7 @@ func (e *engine) serve(l net.Listener) {
 // an idle connection would be lost, whatever the proxy does.
 func (e *engine) down(t testing.TB) {
 	t.Helper()
-	e.http.Close()
+	proxies.Free(e.http)
 	_, port, _ := net.SplitHostPort(e.address)
 	eventually(t, 10*time.Second, "connections to "+e.name+" are closed", func() (bool, string) {
 		n := proxies.Connected(port)
@@ -137,11 +138,7 @@ func (e *engine) down(t testing.TB) {
 // up makes it listen.
 func (e *engine) up(t testing.TB) {
 	t.Helper()
-	l, err := net.Listen("tcp", e.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.serve(l)
+	e.serve(proxies.Listen(t, e.address))
 }
 
 // ServeHTTP notes the times of the chunks of the answers that are watched, and

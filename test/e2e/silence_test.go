@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"pointsman/test/proxies"
 )
 
 // gate passes connections on to an address until it is shut.
@@ -34,10 +36,7 @@ func newGate(t testing.TB, to string) *gate {
 
 func (g *gate) open() {
 	g.t.Helper()
-	l, err := net.Listen("tcp", g.address)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	l := proxies.Listen(g.t, g.address)
 	g.mu.Lock()
 	g.l = l
 	g.mu.Unlock()
@@ -77,7 +76,7 @@ func (g *gate) shut() {
 	if g.l == nil {
 		return
 	}
-	g.l.Close()
+	proxies.Free(g.l)
 	g.l = nil
 	for _, c := range g.conns {
 		c.Close()

@@ -1,7 +1,9 @@
 package proxies
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // given keeps the locks on the ports that this process has handed out. They end
@@ -58,12 +61,35 @@ func FreePort(t testing.TB) int {
 			continue
 		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			l.Close()
+			Free(l)
 			return port
 		}
 	}
 	t.Fatal("no free port on 127.0.0.1")
 	return 0
+}
+
+// Free closes l and returns when its port is free. A process that is being started
+// holds what this one has open, listeners too, until it runs its own program.
+func Free(l io.Closer) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l.Close()
+}
+
+// Listen listens on an address that was free a moment ago. It waits while another
+// process holds the port yet.
+func Listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // States of a connection in the kernel's tables.
