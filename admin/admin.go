@@ -17,6 +17,7 @@ import (
 	"github.com/bytedance/sonic"
 	"github.com/valyala/fasthttp"
 
+	"pointsman/admin/exposition"
 	"pointsman/decider"
 	"pointsman/intake"
 	"pointsman/link"
@@ -125,15 +126,17 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	case "/":
 		fmt.Fprintf(ctx, index, s.version)
 	case "/metrics":
-		ctx.SetContentType("text/plain; version=0.0.4")
+		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		var b bytes.Buffer
+		writeBuild(&b, s.version)
 		s.set.WritePrometheus(&b)
 		writeDecider(&b, s.intake)
 		for _, l := range s.links() {
 			l.WriteMetrics(&b)
 		}
 		metrics.WriteProcessMetrics(&b)
-		ctx.SetBody(b.Bytes())
+		metrics.WriteFDMetrics(&b)
+		ctx.SetBody(exposition.Complete(nil, b.Bytes()))
 	case "/healthz":
 		fmt.Fprintln(ctx, "ok")
 	case "/readyz":

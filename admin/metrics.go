@@ -3,6 +3,8 @@ package admin
 import (
 	"fmt"
 	"io"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -11,6 +13,19 @@ import (
 	"pointsman/decider/queue"
 	"pointsman/intake"
 )
+
+// writeBuild writes what was built.
+func writeBuild(w io.Writer, version string) {
+	revision := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = s.Value
+			}
+		}
+	}
+	metrics.WriteGaugeUint64(w, fmt.Sprintf("pointsman_build_info{version=%q,revision=%q,goversion=%q}", version, revision, runtime.Version()), 1)
+}
 
 // writeDecider writes what the decider counts. Its labels are the names of
 // pools, replicas and policies alone, which the configuration bounds.
@@ -55,6 +70,11 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	count("membership_changes_total", p.Stats.MembershipChanges)
 	count("prompt_tokens_total", p.PromptTokens)
 	count("prompt_cached_tokens_total", p.CachedTokens)
+	count("prompt_achievable_cached_tokens_total", p.Stats.AchievableTokens)
+	if h := p.HitRatio; h != nil {
+		metrics.WriteGaugeFloat64(w, "pointsman_hit_ratio"+pool, h.Expected)
+		metrics.WriteGaugeFloat64(w, "pointsman_achievable_hit_ratio"+pool, h.Achievable)
+	}
 	metrics.WriteGaugeFloat64(w, "pointsman_bytes_per_token"+pool, p.BytesPerToken)
 	metrics.WriteGaugeUint64(w, "pointsman_reservations"+pool, uint64(p.Reservations))
 	for end, n := range p.Stats.Outcomes {

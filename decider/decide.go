@@ -75,7 +75,10 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	p.filters.count()
 	chosen.chosen++
 	p.stats.InputTokens += uint64(max(r.Input, 0))
-	p.stats.CachedTokens += uint64(p.view.Cached(chosen.index))
+	cached, achievable := p.view.Cached(chosen.index), p.view.BestCached()
+	p.stats.CachedTokens += uint64(cached)
+	p.stats.AchievableTokens += uint64(achievable)
+	p.hits.add(max(r.Input, 0), cached, achievable, now)
 	seen := r.Blocks
 	defer func() { r.Blocks = seen }()
 	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)

@@ -90,6 +90,7 @@ type Pool struct {
 	records  records
 	watch    watch
 	stats    PoolStats
+	hits     hitRatio
 }
 
 func newPool(name string, secret []byte, clock Clock, r *rand.Rand) *Pool {

@@ -15,6 +15,7 @@ type PoolStats struct {
 	PolicyPanics      uint64 // recovered where no proxy waited for a decision
 	InputTokens       uint64 // prompt tokens of the decided, estimated
 	CachedTokens      uint64 // of these, believed cached on the replica chosen
+	AchievableTokens  uint64 // of these, believed cached on any replica
 }
 
 // ReplicaStatus is a replica at one moment.
@@ -60,9 +61,12 @@ type PoolStatus struct {
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// PromptTokens and CachedTokens are the prompts of all decisions, and what
 	// was believed cached of them.
-	PromptTokens uint64            `json:"prompt_tokens"`
-	CachedTokens uint64            `json:"cached_tokens"`
-	Outcomes     map[string]uint64 `json:"outcomes"`
+	PromptTokens uint64 `json:"prompt_tokens"`
+	CachedTokens uint64 `json:"cached_tokens"`
+	// HitRatio is nil while no prompts come, and where the policy does not look at
+	// prompts.
+	HitRatio *HitRatio         `json:"hit_ratio,omitempty"`
+	Outcomes map[string]uint64 `json:"outcomes"`
 	// Admission is the queue, nil when requests do not wait.
 	Admission *AdmissionStatus `json:"admission,omitempty"`
 	Stats     PoolStats        `json:"-"`
@@ -91,6 +95,9 @@ func (p *Pool) Status() PoolStatus {
 		Outcomes:  map[string]uint64{},
 		Stats:     p.stats,
 		Admission: p.admission.status(now),
+	}
+	if p.caches.model != nil {
+		s.HitRatio = p.hits.ratio(now)
 	}
 	for end, n := range p.stats.Outcomes {
 		s.Outcomes[End(end).String()] = n

@@ -2,7 +2,7 @@
 # setup.sh brings the proxies that the tests run against onto this machine:
 # HAProxy and nginx from apt, and two newer pairs from later Debian suites,
 # unpacked into a cache folder where they run through their own loader, without
-# chroot. It changes nothing when everything is there already. With the argument
+# chroot, and promtool. It changes nothing when everything is there already. With the argument
 # haproxy or nginx it brings only that one from apt, which is all that the demo
 # needs.
 #
@@ -106,6 +106,24 @@ unpack() {
 	as_root touch "$dir/.complete"
 }
 
+# unpack_promtool brings Prometheus' checker of metrics and rules alone, out of Debian's
+# package of Prometheus.
+unpack_promtool() {
+	if have promtool || [ -x "$cache/promtool" ]; then
+		return 0
+	fi
+	say "unpacking promtool into $cache"
+	dir=$(mktemp -d)
+	if ! (cd "$dir" && apt-get download -q prometheus >/dev/null 2>&1); then
+		as_root apt-get update -q >/dev/null || say "apt-get update failed in part; trying with what it got"
+		(cd "$dir" && apt-get download -q prometheus >/dev/null)
+	fi
+	dpkg-deb --fsys-tarfile "$dir"/prometheus_*.deb | tar -x -C "$dir" ./usr/bin/promtool
+	mkdir -p "$cache"
+	mv "$dir/usr/bin/promtool" "$cache/promtool"
+	rm -rf "$dir"
+}
+
 case "${1:-}" in
 haproxy) host_packages haproxy:haproxy; exit 0 ;;
 nginx) host_packages nginx:nginx-light; exit 0 ;;
@@ -114,4 +132,5 @@ host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb
 for suite in $suites; do
 	unpack "$suite"
 done
+unpack_promtool
 say "proxies are ready"

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,19 +9,23 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"pointsman/admin/exposition"
 	"pointsman/agent"
 	"pointsman/templates"
 	"pointsman/test/proxies"
 )
 
-// exposed are the metrics of an agent with a pool for each policy and every
+// exposed is the page of metrics of an agent with a pool for each policy and every
 // filter on, after one request has come to its end.
-func exposed(t *testing.T) map[string]bool {
+func exposed(t *testing.T) string {
 	t.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "vllm:num_requests_waiting 0\nvllm:num_requests_running 1\n")
@@ -64,12 +66,12 @@ func exposed(t *testing.T) map[string]bool {
 
 	// The outcome, the signals and the first token arrive one after another.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		names := metricNames(t, "http://"+ports[1]+"/metrics")
-		if names["pointsman_ttft_seconds"] && names["pointsman_replica_signal_age_seconds"] {
-			return names
+		page := metricsPage(t, "http://"+ports[1]+"/metrics")
+		if strings.Contains(page, "\npointsman_ttft_seconds_count") && strings.Contains(page, "\npointsman_replica_signal_age_seconds{") {
+			return page
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the request and the signals are not in the metrics: %v", names)
+			t.Fatalf("the request and the signals are not in the metrics:\n%s", page)
 		}
 	}
 }
@@ -91,31 +93,66 @@ func report(t *testing.T, feed, pool string) {
 	}
 }
 
-// metricNames are the names of our metrics on a page; the parts of a histogram
-// count as one. None while the page cannot be had.
-func metricNames(t *testing.T, url string) map[string]bool {
+// metricsPage is the page of metrics, empty while it cannot be had.
+func metricsPage(t *testing.T, url string) string {
 	t.Helper()
-	names := map[string]bool{}
 	resp, err := http.Get(url)
 	if err != nil {
-		return names
+		return ""
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		m, _, _ := strings.Cut(strings.Fields(lines.Text() + " ")[0], "{")
-		for _, part := range []string{"_bucket", "_sum", "_count"} {
-			if whole := strings.TrimSuffix(m, part); strings.HasSuffix(whole, "_seconds") {
-				m = whole
-			}
-		}
-		if strings.HasPrefix(m, "pointsman_") {
-			names[m] = true
+	return string(text)
+}
+
+// metricNames are the names of our metrics on a page; the parts of a histogram
+// count as one.
+func metricNames(page string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(page) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok && strings.HasPrefix(name, "pointsman_") {
+			names[strings.Fields(name)[0]] = true
 		}
 	}
 	return names
+}
+
+// The page of metrics has a text for each, and Prometheus' own linter finds nothing
+// to say about it.
+func TestMetricsForPrometheus(t *testing.T) {
+	page := exposed(t)
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, want := range []string{
+		"# TYPE process_open_fds gauge\nprocess_open_fds ", `pointsman_build_info{version="test",revision="`,
+		"# TYPE pointsman_ttft_seconds histogram\n", "# TYPE pointsman_outcomes_total counter\n", "\npointsman_prompt_achievable_cached_tokens_total{",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	described := map[string]bool{}
+	for _, f := range exposition.Ours() {
+		described[f.Name] = true
+	}
+	for name := range metricNames(page) {
+		if !described[name] {
+			t.Errorf("admin/exposition has no text for %s", name)
+		}
+	}
+	t.Run("promtool", func(t *testing.T) {
+		cmd := exec.Command(proxies.Promtool(t), "check", "metrics")
+		cmd.Stdin = strings.NewReader(page)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool check metrics: %v\n%s", err, out)
+		}
+	})
 }

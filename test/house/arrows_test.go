@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
 	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
-	"admin":   {"decider", "decider/queue", "intake", "link", "session"},
+	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "session"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -51,18 +51,19 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"resolve":         {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
-	"attach/haproxy":  {"attach", "haproxy", "resolve", "templates"},
-	"attach/nginx":    {"attach", "nginx", "resolve", "templates"},
-	"check":           {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
-	"admin/client":    {"admin", "decider", "engine", "link"},
-	"agent":           {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "resolve", "spoa"},
-	"demo":            {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":   {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
-	"bench/grid":      {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
-	"bench/overhead":  {"templates"},
-	"bench/workloads": {"sim/trace"},
-	"packaging":       {},
+	"resolve":          {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
+	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
+	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
+	"check":            {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
+	"admin/client":     {"admin", "decider", "engine", "link"},
+	"admin/exposition": {}, // names, types and texts of metrics
+	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "resolve", "spoa"},
+	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
+	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
+	"bench/overhead":   {"templates"},
+	"bench/workloads":  {"sim/trace"},
+	"packaging":        {},
 
 	// Tests. Nothing imports them but tests.
 	"test/proxies": {},

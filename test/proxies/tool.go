@@ -1,0 +1,27 @@
+package proxies
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Promtool is Prometheus' own checker of metrics and rules: the one in PATH, or that
+// which test/setup.sh unpacked. Without it the test is skipped, and fails with
+// CI=true.
+func Promtool(t testing.TB) string {
+	t.Helper()
+	if p, err := exec.LookPath("promtool"); err == nil {
+		return p
+	}
+	p := filepath.Join(cache(), "promtool")
+	if _, err := os.Stat(p); err == nil {
+		return p
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("no promtool; test/setup.sh brings it")
+	}
+	t.Skip("no promtool on this machine; test/setup.sh brings it")
+	return ""
+}
