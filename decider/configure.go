@@ -30,11 +30,13 @@ func (p *Pool) configure(c PoolConfig) {
 		p.tokens.Store(nil)
 		if t, ok := c.Policy.(TokenUser); ok {
 			p.tokens.Store(t.Tokens())
+			chooseBlockTokens(p)
 		}
 		if before != nil || p.tokens.Load() != nil {
 			p.caches.close(p.replicas)
 		}
 	}
+	keepBlockTokens(p)
 	p.setBlockTokens()
 	p.filters.configure(c.Filters, c.PolicyName)
 	p.sessions.enable(p.filters.usesSessions())
@@ -67,6 +69,7 @@ func (p *Pool) setReplicas(list []*Replica) {
 	p.caches.setReplicas(before, list)
 	p.updateBounds(&p.config, list)
 	p.stats.MembershipChanges++
+	chooseBlockTokens(p)
 	p.membersChanged()
 }
 

@@ -12,6 +12,7 @@ type Signals struct {
 	KVUsage          float64       // used share of the KV cache, 0 to 1
 	Throughput       float64       // requests finished a second
 	CacheTokens      int           // size of the KV cache; 0 = not reported
+	BlockTokens      int           // in a block of it; 0 = not reported
 	At               time.Duration // when it was reported, by the pool's clock
 	Known            bool          // something was reported at all
 }
@@ -37,6 +38,9 @@ func (e Engine) Signals(s Signals) {
 		r.cacheTokens = s.CacheTokens
 		p.caches.resize(r)
 		p.updateBounds(&p.config, p.replicas)
+	}
+	if !r.blocksSeen {
+		learnBlockTokens(p, r, s.BlockTokens)
 	}
 	reconcile(p, r, true, s.At)
 	p.admission.dispatch(s.At)

@@ -39,6 +39,8 @@ type Replica struct {
 	cacheTokens   int            // size of its KV cache, as configured, reported or assumed
 	cacheSeen     int            // most tokens known to be in it at one time
 	contextTokens int            // of its models, the longest; 0 = not reported
+	blockTokens   int            // in a block of its cache; 0 = not reported
+	blocksSeen    bool           // blockTokens is from its KV-cache events, not its metrics
 	signals       Signals        // what the engine last reported
 	atSignals     localLoad      // what was counted here when it reported them
 	trusted       struct {       // the last result of trust

@@ -14,7 +14,8 @@ type TokenUser interface {
 
 // TokenOptions say how a pool comes by the tokens of its prompts.
 type TokenOptions struct {
-	// BlockTokens is the number of tokens in a block, as in the engines' KV caches.
+	// BlockTokens is the number of tokens in a block, as in the engines' KV caches,
+	// until these report it.
 	BlockTokens int `yaml:"block_tokens"`
 	// OnUntokenized says what becomes of requests whose tokens are not to be
 	// had: "load_balance" places them by the rest of what is known, "reject"
@@ -23,6 +24,16 @@ type TokenOptions struct {
 	// Timeout is how long a request waits for its tokens.
 	Timeout time.Duration `yaml:"timeout"`
 }
+
+// maxBlockTokens bounds the size of a block. Smaller ones than minBlockTokens are not
+// compared because an engine has them: each request would have too many.
+const (
+	minBlockTokens = 4
+	maxBlockTokens = 1024
+)
+
+// learnable reports whether blocks of n tokens are compared when engines have them.
+func learnable(n int) bool { return n >= minBlockTokens && n <= maxBlockTokens }
 
 // TokenDefaults are the options' defaults; vLLM's blocks have 16 tokens.
 var TokenDefaults = TokenOptions{BlockTokens: 16, OnUntokenized: "load_balance", Timeout: 10 * time.Millisecond}
@@ -33,7 +44,7 @@ func (o *TokenOptions) Reject() bool { return o.OnUntokenized == "reject" }
 // Validate returns an error that begins with the name of the option at fault.
 func (o TokenOptions) Validate() error {
 	switch {
-	case o.BlockTokens < 1 || o.BlockTokens > 1024:
+	case o.BlockTokens < 1 || o.BlockTokens > maxBlockTokens:
 		return fmt.Errorf("block_tokens: want 1 to 1024, not %d", o.BlockTokens)
 	case o.OnUntokenized != "load_balance" && o.OnUntokenized != "reject":
 		return fmt.Errorf("on_untokenized: unknown %.40q; want load_balance or reject", o.OnUntokenized)
@@ -46,6 +57,77 @@ func (o TokenOptions) Validate() error {
 // Tokens says how the pool's prompts are to be tokenized; nil if they need not
 // be.
 func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
+
+// BlockTokens reports how many tokens the blocks in the engine's KV-cache events have,
+// and returns how many those have that the pool compares from now on: as many as in
+// most of its engines.
+func (e Engine) BlockTokens(n int) int {
+	p, r := e.lock()
+	defer p.mu.Unlock()
+	if r != nil && learnable(n) {
+		r.blocksSeen = true
+		learnBlockTokens(p, r, n)
+	}
+	if o := p.tokens.Load(); o != nil {
+		return o.BlockTokens
+	}
+	return 0
+}
+
+// learnBlockTokens notes that the blocks of r's cache have n tokens. The caller holds
+// the lock.
+func learnBlockTokens(p *Pool, r *Replica, n int) {
+	if n == r.blockTokens || !learnable(n) {
+		return
+	}
+	r.blockTokens = n
+	chooseBlockTokens(p)
+}
+
+// chooseBlockTokens has the pool compare blocks of the size that most of its engines
+// have; if as many have another, the present size stays, or else the smaller counts.
+// The caller holds the lock.
+func chooseBlockTokens(p *Pool) {
+	o := p.tokens.Load()
+	if o == nil {
+		return
+	}
+	counts := map[int]int{}
+	for _, r := range p.replicas {
+		if r.blockTokens > 0 {
+			counts[r.blockTokens]++
+		}
+	}
+	best := o.BlockTokens
+	for size, n := range counts {
+		if n > counts[best] || n == counts[best] && best != o.BlockTokens && size < best {
+			best = size
+		}
+	}
+	if best == o.BlockTokens {
+		return
+	}
+	changed := *o
+	changed.BlockTokens = best
+	p.tokens.Store(&changed)
+	p.config.BlockTokens = best
+	// What is known of the caches is by blocks of the size before.
+	p.setBlockTokens()
+	for _, r := range p.replicas {
+		if r.cache != nil {
+			p.caches.reset(r, 0)
+		}
+	}
+}
+
+// keepBlockTokens keeps the size of blocks that the engines have reported, where a new
+// configuration has another. The caller holds the lock.
+func keepBlockTokens(p *Pool) {
+	o := p.tokens.Load()
+	if t, ok := p.policy.(TokenUser); ok && o != nil && o.BlockTokens != t.Tokens().BlockTokens {
+		p.config.BlockTokens = o.BlockTokens
+	}
+}
 
 // ComparesText reports whether the pool's policy compares prompts by their text,
 // so that its requests need Blocks.

@@ -14,6 +14,7 @@ import (
 type index struct {
 	*kvevents.Index
 	stop context.CancelFunc
+	said bool // that its events cannot be used
 }
 
 // binding is an address of ours that the engines of a pool connect to.
@@ -22,11 +23,38 @@ type binding struct {
 	address string
 }
 
+// followBlocks sees to it that the events of one replica are followed, in blocks of
+// that size, and that what is known of its cache can be. The caller holds the lock.
+func (w *Watch) followBlocks(ctx context.Context, s source, blockTokens int) {
+	x := w.indexes[s]
+	if x != nil && x.BlockTokens() != blockTokens {
+		w.log.Info("KV-cache blocks have another size now; learning them anew", "pool", s.pool.Name(), "replica", s.replica, "block_tokens", blockTokens)
+		x.stop()
+		x = nil
+	}
+	if x == nil {
+		w.follow(ctx, s, blockTokens)
+		return
+	}
+	if st := x.Status(); st.Blocks == 0 && st.Strange > 0 && !x.said {
+		x.said = true
+		w.log.Warn("KV-cache events cannot be used, the cache is predicted: the blocks are of another size than most of the pool's engines have, or smaller than 4 tokens, or of adapters without names",
+			"pool", s.pool.Name(), "replica", s.replica, "block_tokens", blockTokens)
+	}
+	scraper := w.scrapers[s]
+	if scraper == nil {
+		return
+	}
+	if size := scraper.Status().Cache; x.CheckSize(size) {
+		w.log.Warn("an engine has reported more KV-cache blocks than its cache holds; learning them anew", "pool", s.pool.Name(), "replica", s.replica, "cache_tokens", size)
+	}
+}
+
 // follow starts to follow the events of one replica. The caller holds the lock.
 func (w *Watch) follow(ctx context.Context, s source, blockTokens int) {
 	own, stop := context.WithCancel(ctx)
-	x := kvevents.NewIndex(s.pool, s.replica, blockTokens)
-	w.indexes[s] = &index{x, stop}
+	x := kvevents.NewIndex(own, s.pool, s.replica, blockTokens)
+	w.indexes[s] = &index{Index: x, stop: stop}
 	host, _, err := net.SplitHostPort(s.address)
 	if err != nil || s.events.Port == 0 {
 		return // the engine connects to us

@@ -221,7 +221,7 @@ func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.
 // The index has the blocks that were cached before the subscription, follows those
 // that come and go, and starts over when the engine restarts at the same address.
 func TestFollowsBlocksOfARunningEngine(t *testing.T) {
-	for _, form := range []fakevllm.KVEventsOptions{{}, {Maps: true, ByteHashes: true}} {
+	for _, form := range []fakevllm.KVEventsOptions{{}, {Maps: true, ByteHashes: true}, {ZeroParent: true, From1: true}, {Windowed: true}} {
 		ports := freePorts(t, 3)
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 		start := func() (net.Listener, *fakevllm.Server) {
@@ -256,6 +256,12 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 		same("the blocks from before")
 		ask(60) // more than the cache holds
 		same("the blocks after evictions")
+		// Any client may have the blocks reported again that its request reuses.
+		for range 5 {
+			post(t, "http://"+address+"/v1/completions", `{"model":"fake","max_tokens":20,"vllm_xargs":{"kv_cache_report_mode":"full"},"prompt":"`+strings.Repeat("again and again ", 60)+`"}`)
+		}
+		ask(60)
+		same("the blocks after some were reported again")
 		l.Close()
 		engine.Close()
 		until(t, "the connection to break", func() bool { return status().Online == 0 })

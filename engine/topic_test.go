@@ -20,8 +20,8 @@ func TestTopicsOfSharedHosts(t *testing.T) {
 	pool := new(decider.Pool)
 	all := map[string]*kvevents.Index{}
 	for name, address := range map[string]string{"r1": "10.0.0.1:8000", "r2": "10.0.0.1:8001", "r3": "10.0.0.2:8000"} {
-		all[name] = kvevents.NewIndex(pool, name, 16)
-		w.indexes[source{pool: pool, replica: name, address: address}] = &index{all[name], nil}
+		all[name] = kvevents.NewIndex(t.Context(), pool, name, 16)
+		w.indexes[source{pool: pool, replica: name, address: address}] = &index{Index: all[name]}
 	}
 	for topic, want := range map[string]string{
 		"kv@10.0.0.1:8000@m": "r1", "kv@10.0.0.1:8001@m": "r2", "r2": "r2", "kv@10.0.0.2@m": "r3", "kv@10.0.0.1@m": "", "kv@10.0.0.9@m": "",

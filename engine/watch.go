@@ -100,8 +100,8 @@ func (w *Watch) check(ctx context.Context) {
 				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics},
 					func(names []string) { w.decider.Adapters(p, m.Name, names) })
 			}
-			if w.indexes[s] == nil && tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {
-				w.follow(ctx, s, tokens.BlockTokens)
+			if tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {
+				w.followBlocks(ctx, s, tokens.BlockTokens)
 			}
 		}
 		if b := (binding{p, o.Events.Bind}); tokens != nil && b.address != "" {

@@ -124,7 +124,7 @@ func TestPrintSignals(t *testing.T) {
 	list := []engine.Status{
 		{Status: metrics.Status{Pool: "llama", Replica: "r1", Engine: "vllm", Age: 0.2, Waiting: 3, Running: 8, KVUsage: 0.5, HitRate: 0.25, Cache: 4096, Firsts: true, Adapters: "a"}, Blocks: &kvevents.Status{Online: 1, Blocks: 77}},
 		{Status: metrics.Status{Pool: "llama", Replica: "r2", Age: -1, HitRate: -1, Address: "h:2", Path: "/metrics", Error: "refused"}, Blocks: &kvevents.Status{}},
-		{Status: metrics.Status{Pool: "llama", Replica: "r3", HitRate: -1}, Blocks: &kvevents.Status{Online: 1, Blocks: 5, Strange: 2}},
+		{Status: metrics.Status{Pool: "llama", Replica: "r3", HitRate: -1}, Blocks: &kvevents.Status{Online: 1, Blocks: 5, Orphans: 4, Strange: 2, Overfull: 1}},
 	}
 	answer, err := sonic.Marshal(list)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestPrintSignals(t *testing.T) {
 	if err := PrintSignals(&b, answer); err != nil {
 		t.Fatal(err)
 	}
-	checkLines(t, b.String(), "llama r1 vllm 0.2 s", "3 8 50 % 4096 counted 25.0 % 77 a", "llama r2 - -", "offline", "5, 2 strange", "llama/r2: http://h:2/metrics: refused")
+	checkLines(t, b.String(), "llama r1 vllm 0.2 s", "3 8 50 % 4096 counted 25.0 % 77 a", "llama r2 - -", "offline", "5, 4 orphans, 2 strange, overfull 1 times", "llama/r2: http://h:2/metrics: refused")
 	if err := PrintSignals(&b, []byte("nonsense")); err == nil {
 		t.Error("nonsense is printed")
 	}

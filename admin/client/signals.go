@@ -62,8 +62,16 @@ func blocksOf(s engine.Status) string {
 		return "-"
 	case b.Online == 0:
 		return "offline"
-	case b.Strange > 0:
-		return fmt.Sprintf("%d, %d strange", b.Blocks, b.Strange)
 	}
-	return fmt.Sprint(b.Blocks)
+	text := fmt.Sprint(b.Blocks)
+	if b.Orphans > 0 {
+		text += fmt.Sprintf(", %d orphans", b.Orphans)
+	}
+	if b.Strange > 0 {
+		text += fmt.Sprintf(", %d strange", b.Strange)
+	}
+	if b.Overfull > 0 {
+		text += fmt.Sprintf(", overfull %d times", b.Overfull)
+	}
+	return text
 }

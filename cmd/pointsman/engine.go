@@ -22,6 +22,7 @@ type engineCmd struct {
 	BlockSize   int      `default:"16" help:"Tokens per block of KV cache."`
 	Events      string   `help:"ZeroMQ endpoint that publishes KV-cache events, such as tcp://127.0.0.1:5557."`
 	Replay      string   `help:"ZeroMQ endpoint that replays past events, such as tcp://127.0.0.1:5558."`
+	EventForm   string   `default:"arrays" enum:"arrays,maps,simulator,windowed" help:"Form of the events: arrays or maps, as older and newer versions of vLLM; simulator, whose batches count from 1 and whose first blocks have parent 0; windowed, with a second group of layers."`
 	CacheTokens int      `default:"500000" help:"Size of the KV cache in tokens."`
 }
 
@@ -34,6 +35,9 @@ func (c *engineCmd) Run() error {
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
 		Events: c.Events, Replay: c.Replay,
+		EventForm: map[string]fakevllm.KVEventsOptions{
+			"maps": {Maps: true, ByteHashes: true}, "simulator": {ZeroParent: true, From1: true}, "windowed": {Maps: true, Windowed: true},
+		}[c.EventForm],
 	}
 	if err := options.Validate(); err != nil {
 		return err

@@ -1,8 +1,6 @@
 package kvevents
 
 import (
-	"math"
-
 	"pointsman/decider/kvcache"
 	"pointsman/prompt"
 )
@@ -18,23 +16,26 @@ func (r *rankIndex) applyEvent(e *event) {
 		a.complete = true
 		return
 	}
-	if !e.onGPU() || e.group != 0 {
+	if !e.onGPU() || !r.follows(e) {
 		return
 	}
 	if e.kind == eventRemoved {
 		for _, h := range e.hashes {
-			if s := t.find(h); s != nil && s.count[r.target] > 0 && t.setCount(s, r.target, s.count[r.target]-1) {
+			if s := t.find(h); s != nil && s.held[r.target] && t.set(s, r.target, false) {
 				r.recordRemoved(s.key)
 			}
 		}
 		return
 	}
 	n := uint64(len(e.hashes))
+	if e.size != x.blockTokens {
+		x.adopt(e.size)
+	}
 	if e.size != x.blockTokens || e.loraByID && e.lora == nil || len(e.tokens) < len(e.hashes)*e.size {
 		x.status.Strange += n
 		return
 	}
-	if e.hasParent && !a.complete && !e.slidingWindow {
+	if e.hasParent && !a.complete && !e.partial {
 		r.infer(e.parent)
 	}
 	for i, h := range e.hashes {
@@ -42,10 +43,25 @@ func (r *rankIndex) applyEvent(e *event) {
 		if s.state&slotIdentified == 0 {
 			r.identify(s, e, i)
 		}
-		if c := s.count[r.target]; c < math.MaxUint16 && t.setCount(s, r.target, c+1) {
+		if t.set(s, r.target, true) {
 			r.recordStored(s.key)
 		}
 	}
+}
+
+// follows reports whether e is of the group of layers that is followed: the first
+// that keeps whole prompts, or else the first. What is cached of a prompt is at most
+// what such a group has, and a window that is gone does not shorten it.
+func (r *rankIndex) follows(e *event) bool {
+	if e.kind == eventStored && (!r.grouped || r.partial && !e.partial) {
+		if r.grouped && e.group != r.group {
+			r.clearSnapshot(live)
+			r.clearSnapshot(confirmed)
+			r.table = table{}
+		}
+		r.group, r.partial, r.grouped = e.group, e.partial, true
+	}
+	return e.group == r.group || !r.grouped
 }
 
 // identify records the content of block i of an event, and its key if the block
@@ -73,7 +89,7 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 		r.table.setContent(s, e.hashes[i-1], content)
 	}
 	if s.state&slotKeyed != 0 {
-		if s.count[live] > 0 {
+		if s.held[live] {
 			r.recordStored(s.key)
 		}
 		r.table.keyChildren(s, r.recordStored)
@@ -86,10 +102,10 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 func (r *rankIndex) infer(h uint64) {
 	for {
 		s := r.table.findOrAdd(h)
-		if s.count[r.target] > 0 {
+		if s.held[r.target] {
 			return
 		}
-		if r.table.setCount(s, r.target, 1) {
+		if r.table.set(s, r.target, true) {
 			r.recordStored(s.key)
 		}
 		if s.state&(slotIdentified|slotFirst) != slotIdentified {

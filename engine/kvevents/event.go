@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/cespare/xxhash/v2"
@@ -12,17 +13,17 @@ type event struct {
 	kind eventKind
 	// hashes are the engine's own hashes of the blocks. Byte strings are hashed to
 	// numbers.
-	hashes        []uint64
-	parent        uint64
-	hasParent     bool
-	tokens        []uint32
-	size          int      // tokens in a block
-	lora          []byte   // name of the adapter; nil = none
-	medium        []byte   // nil = the GPU
-	group         int      // of layers that share a cache; 0 = the first or only group
-	extra         [][]byte // extra keys by block, encoded; may be shorter than hashes
-	loraByID      bool     // the adapter is known by number only
-	slidingWindow bool     // the layers drop blocks that leave a window
+	hashes    []uint64
+	parent    uint64
+	hasParent bool
+	tokens    []uint32
+	size      int      // tokens in a block
+	lora      []byte   // name of the adapter; nil = none
+	medium    []byte   // nil = the GPU
+	group     int      // of layers that share a cache; 0 = the first or only group
+	extra     [][]byte // extra keys by block, encoded; may be shorter than hashes
+	loraByID  bool     // the adapter is known by number only
+	partial   bool     // the layers keep only a part of each prompt, such as a sliding window
 }
 
 type eventKind uint8
@@ -185,8 +186,9 @@ func (e *event) field(name string, b []byte) (_ []byte, err error) {
 		}
 		return b, nil
 	case "parent_block_hash":
+		number := msgp.NextType(b) == msgp.IntType || msgp.NextType(b) == msgp.UintType
 		e.parent, b, err = readHash(b)
-		e.hasParent = err == nil
+		e.hasParent = err == nil && !(number && e.parent == 0) // some engines mean none by 0
 		return b, err
 	case "token_ids":
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
@@ -210,7 +212,12 @@ func (e *event) field(name string, b []byte) (_ []byte, err error) {
 	case "lora_id":
 		e.loraByID = true
 	case "kv_cache_spec_sliding_window":
-		e.slidingWindow = true
+		e.partial = true
+	case "kv_cache_spec_kind":
+		var kind []byte
+		kind, b, err = readText(b)
+		e.partial = e.partial || partialKind(kind)
+		return b, err
 	case "lora_name":
 		e.lora, b, err = readText(b)
 		return b, err
@@ -234,6 +241,19 @@ func (e *event) field(name string, b []byte) (_ []byte, err error) {
 	}
 	return msgp.Skip(b)
 }
+
+// partialKind reports whether layers of that kind keep only a part of each prompt.
+// What is not known is taken to keep all of it.
+func partialKind(kind []byte) bool {
+	for _, part := range partialKinds {
+		if bytes.Contains(kind, part) {
+			return true
+		}
+	}
+	return false
+}
+
+var partialKinds = [...][]byte{[]byte("sliding"), []byte("chunked"), []byte("mamba"), []byte("cross"), []byte("encoder")}
 
 // readHash reads an engine's hash of a block: a number or bytes.
 func readHash(b []byte) (uint64, []byte, error) {

@@ -16,16 +16,18 @@ import (
 // reports changes to the pool. It is safe for concurrent use: its lock also guards
 // the rankIndexes and their tables. It calls the pool with the lock held.
 type Index struct {
-	pool        *decider.Pool
-	replica     string
-	blockTokens int
+	ctx     context.Context // of the connections that engines make; nil = it never ends
+	pool    *decider.Pool
+	replica string
 
-	mu       sync.Mutex
-	followID uint64                // of the pool; 0 = the pool predicts the cache itself
-	ranks    []*rankIndex          // the ranks that are followed
-	holders  map[uint64]int32      // number of ranks that hold a block, by key; nil with one rank
-	changes  []decider.BlockChange // not reported yet
-	status   Status
+	mu          sync.Mutex
+	blockTokens int
+	followID    uint64                // of the pool; 0 = the pool predicts the cache itself
+	ranks       []*rankIndex          // the ranks that are followed
+	holders     map[uint64]int32      // number of ranks that hold a block, by key; nil with one rank
+	changes     []decider.BlockChange // not reported yet
+	status      Status
+	patience    int // how many more times CheckSize lets an overfull index be
 }
 
 // Status is what is known of the KV-cache events of one replica.
@@ -36,13 +38,17 @@ type Status struct {
 	Gaps    uint64 `json:"gaps"`    // times that batches were missing
 	Rebuilt uint64 `json:"rebuilt"` // times that the index was emptied: no replay could fill a gap, or the engine restarted
 	Orphans int    `json:"orphans"` // blocks whose predecessors are unknown
-	Strange uint64 `json:"strange"` // blocks of another size than the policy's, or of an adapter known by number only
+	Strange uint64 `json:"strange"` // blocks of another size than the pool's, or of an adapter known by number only
+	// BlockTokens is the size of its blocks, as they are compared.
+	BlockTokens int `json:"block_tokens"`
+	// Overfull counts how often it reported more blocks than its cache holds.
+	Overfull uint64 `json:"overfull,omitempty"`
 }
 
-// NewIndex returns the index of a replica of pool. The pool's policy compares
-// blocks of blockTokens tokens.
-func NewIndex(pool *decider.Pool, replica string, blockTokens int) *Index {
-	return &Index{pool: pool, replica: replica, blockTokens: blockTokens}
+// NewIndex returns the index of a replica of pool. The pool compares blocks of
+// blockTokens tokens. ctx ends when another index takes its place.
+func NewIndex(ctx context.Context, pool *decider.Pool, replica string, blockTokens int) *Index {
+	return &Index{ctx: ctx, pool: pool, replica: replica, blockTokens: blockTokens}
 }
 
 // Follow follows one more rank of the replica until ctx ends. It subscribes at the
@@ -101,8 +107,79 @@ func (x *Index) stopFollowing() {
 	}
 }
 
+// adopt notes that the engine's blocks have so many tokens. If the pool goes by that
+// size from now on and nothing is known of the cache yet, the index does too.
+// Otherwise its owner replaces it. The caller holds the lock.
+func (x *Index) adopt(size int) {
+	if x.pool.Engine(x.replica).BlockTokens(size) != size {
+		return
+	}
+	for _, r := range x.ranks {
+		if r.table.used > r.table.idle {
+			return
+		}
+	}
+	for _, r := range x.ranks {
+		r.table = table{}
+	}
+	x.blockTokens = size
+	if x.followID == 0 && x.status.Online > 0 {
+		x.resendAll()
+	}
+}
+
+// BlockTokens is the size of the blocks that the index knows.
+func (x *Index) BlockTokens() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.blockTokens
+}
+
+// The index may hold a little more than the engine's cache, as the two are not
+// compared at the same moment. After an index was emptied for holding more, it is not
+// again for so many checks, twice as many each time.
+const (
+	sizeSlack     = 1.05
+	firstPatience = 60
+	lastPatience  = 3600
+)
+
+// CheckSize empties the index if it holds more than the engine's cache, of so many
+// tokens, can hold: then removals were not reported, or something stored twice. It
+// reports whether it did. What the engine still uses comes back with the next events.
+func (x *Index) CheckSize(cacheTokens int) (overfull bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	blocks := 0
+	for _, r := range x.ranks {
+		blocks += r.table.liveBlocks
+	}
+	if cacheTokens <= 0 || float64(blocks*x.blockTokens) <= sizeSlack*float64(cacheTokens) {
+		x.patience--
+		return false
+	}
+	if x.patience--; x.patience > 0 {
+		return false
+	}
+	x.status.Overfull++
+	x.patience = lastPatience
+	if x.status.Overfull < 7 {
+		x.patience = min(lastPatience, firstPatience<<(x.status.Overfull-1))
+	}
+	for _, r := range x.ranks {
+		r.closeConfirmed()
+		r.invalidate(live)
+	}
+	x.flush()
+	return true
+}
+
 // resendAll reports the whole index to the pool. The caller holds the lock.
 func (x *Index) resendAll() {
+	if o := x.pool.Tokens(); o == nil || o.BlockTokens != x.blockTokens {
+		x.followID = 0 // another index takes over
+		return
+	}
 	x.followID = x.pool.Engine(x.replica).FollowBlocks()
 	x.changes = x.changes[:0]
 	for _, r := range x.ranks {
@@ -131,6 +208,7 @@ func (x *Index) Status() Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.status
+	s.BlockTokens = x.blockTokens
 	for _, r := range x.ranks {
 		s.Blocks += r.table.liveBlocks
 		s.Orphans += r.table.orphans

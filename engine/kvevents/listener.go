@@ -57,6 +57,9 @@ func (l *Listener) welcome(ctx context.Context, peer *zmtp.Conn) {
 		l.Log.Warn("KV-cache events of an unknown engine", "topic", string(frames[0][:min(len(frames[0]), 200)]))
 		return
 	}
+	if x.ctx != nil {
+		defer context.AfterFunc(x.ctx, func() { peer.Close() })()
+	}
 	follow := &subscriber{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log.Warn(msg, "replica", x.replica, "error", err) }}
 	follow.replayer = follow.replayOnce
 	defer x.stopFollowing()

@@ -23,6 +23,10 @@ type rankIndex struct {
 	event     event
 	snapshots [2]snapshot
 	target    int // the snapshot that a batch is being applied to
+	group     int // the group of layers that is followed
+	// partial means that this group keeps only a part of each prompt: another one
+	// that keeps all of it is followed once it shows.
+	partial, grouped bool
 
 	confirming    bool              // there is a confirmed snapshot: a replay may deliver what is missing
 	buffered      map[uint64][]byte // batches that the confirmed snapshot still lacks, by number
@@ -35,7 +39,7 @@ type rankIndex struct {
 }
 
 // snapshot is the position of a snapshot in the sequence of batches. The blocks
-// themselves are counted in the table.
+// themselves are in the table.
 type snapshot struct {
 	next     uint64 // number of the next batch
 	sum      uint64 // hash of the last batch
@@ -85,6 +89,16 @@ func (r *rankIndex) recordRemoved(key uint64) {
 // hasBatches reports whether any batch has arrived.
 func (r *rankIndex) hasBatches() bool { return r.confirming || r.snapshots[live].next > 0 }
 
+// countFrom1 notes that the engine's first batch has number 1, as some count. It takes
+// the lock.
+func (r *rankIndex) countFrom1() {
+	r.index.mu.Lock()
+	defer r.index.mu.Unlock()
+	if a := r.gapless(); a.next == 0 {
+		a.next, a.fresh = 1, true
+	}
+}
+
 // applyLive applies the next batch to the live snapshot. It takes the lock.
 func (r *rankIndex) applyLive(number uint64, payload []byte) error {
 	x := r.index
@@ -126,4 +140,5 @@ func (r *rankIndex) reset() {
 	r.closeConfirmed()
 	r.clearSnapshot(live)
 	r.snapshots[live] = snapshot{complete: true}
+	r.grouped = false
 }

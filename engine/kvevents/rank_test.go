@@ -88,7 +88,7 @@ func TestRanksAddUp(t *testing.T) {
 			rank    *rankIndex
 			payload []byte
 			want    int
-		}{{a, stored, 4}, {b, stored, 4}, {a, stored, 4}, {a, removed, 4}, {a, removed, 4}, {b, removed, 0}, {b, stored, 4}, {a, cleared, 4}, {b, cleared, 0}} {
+		}{{a, stored, 4}, {b, stored, 4}, {a, stored, 4}, {a, removed, 4}, {b, removed, 0}, {b, stored, 4}, {a, stored, 4}, {a, cleared, 4}, {b, cleared, 0}} {
 			if err := step.rank.applyLive(uint64(i), step.payload); err != nil {
 				t.Fatal(err)
 			}
@@ -137,13 +137,14 @@ func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 		}
 		m := &Index{pool: l.pool, replica: "r0", blockTokens: 16}
 		r := m.newRank()
-		e := fakevllm.NewKVEvents(l.form)
-		e.Stored(1, 0, true, tokens[:4], "", "")
+		e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 2})
+		e.Stored(1, 0, true, tokens[:2], "", "")
 		_, p, _ := e.Batch(0)
 		if err := r.applyLive(0, p); err != nil || m.Status().Strange != 1 || m.Status().Blocks != 0 {
 			t.Errorf("blocks of another size: %v %+v", err, m.Status())
 		}
 		m.blockTokens = testBlock
+		e = fakevllm.NewKVEvents(l.form)
 		e.Stored(9, 8, false, tokens[:4], "", "")
 		_, p, _ = e.Batch(0)
 		if err := r.applyLive(1, p); err != nil || m.Status().Orphans != 1 {

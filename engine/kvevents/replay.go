@@ -100,6 +100,9 @@ func (p *replay) batch(number uint64, payload []byte) error {
 	r, a, first := p.rank, p.rank.gapless(), !p.started
 	if first {
 		p.started, p.first = true, number
+		if number == 1 && p.from == 0 {
+			r.countFrom1()
+		}
 	}
 	switch {
 	case first && p.verify && number == p.from:

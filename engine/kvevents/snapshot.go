@@ -177,15 +177,15 @@ func (r *rankIndex) openConfirmed() {
 	}
 	r.confirming = true
 	r.snapshots[confirmed] = r.snapshots[live]
-	r.table.each(func(s *slot) { r.table.setCount(s, confirmed, s.count[live]) })
+	r.table.each(func(s *slot) { r.table.set(s, confirmed, s.held[live]) })
 }
 
 // adoptConfirmed replaces the live snapshot by the confirmed one, which knows more.
 func (r *rankIndex) adoptConfirmed() {
 	r.snapshots[live] = r.snapshots[confirmed]
 	r.table.each(func(s *slot) {
-		if r.table.setCount(s, live, s.count[confirmed]) {
-			if s.count[live] > 0 {
+		if r.table.set(s, live, s.held[confirmed]) {
+			if s.held[live] {
 				r.recordStored(s.key)
 			} else {
 				r.recordRemoved(s.key)
@@ -217,7 +217,7 @@ func (r *rankIndex) invalidate(which int) {
 // clearSnapshot removes all blocks from a snapshot.
 func (r *rankIndex) clearSnapshot(which int) {
 	r.table.each(func(s *slot) {
-		if r.table.setCount(s, which, 0) {
+		if r.table.set(s, which, false) {
 			r.recordRemoved(s.key)
 		}
 	})

@@ -6,9 +6,8 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// table maps the engine's hashes of blocks to our keys, and counts each block in
-// two snapshots. An engine may hold a block several times; a count is a lower
-// bound. Idle blocks, which are in no snapshot, are remembered for a while: the
+// table maps the engine's hashes of blocks to our keys, and knows of each block in
+// which of two snapshots it is. Idle blocks, which are in no snapshot, are remembered for a while: the
 // blocks after them need their keys, and an event that stores a later block may
 // restore them. It is an open-addressed hash table with linear probing, 32 bytes a
 // slot. It lives under the lock of the Index.
@@ -27,9 +26,9 @@ type table struct {
 // slot is one block.
 type slot struct {
 	hash   uint64
-	parent uint64    // the engine's hash of the block before it, unless it is the first
-	key    uint64    // our key if slotKeyed, else kvcache.Content
-	count  [2]uint16 // how often the engine holds it, by snapshot
+	parent uint64  // the engine's hash of the block before it, unless it is the first
+	key    uint64  // our key if slotKeyed, else kvcache.Content
+	held   [2]bool // whether the engine holds it, by snapshot
 	state  uint8
 }
 
@@ -47,6 +46,9 @@ const (
 	slotKeyed      // its key is known
 	slotRecent     // evictIdle passes over it once
 )
+
+// inUse reports whether the block is in a snapshot.
+func (s *slot) inUse() bool { return s.held[live] || s.held[confirmed] }
 
 // minIdle is how many idle blocks are always remembered.
 const minIdle = 1024
@@ -94,21 +96,22 @@ func (t *table) findOrAdd(hash uint64) *slot {
 	return s
 }
 
-// setCount sets the count of a slot in a snapshot. It reports whether a block with
-// a key was added to the live snapshot or removed from it.
-func (t *table) setCount(s *slot, which int, n uint16) (changed bool) {
-	before, was := s.count[which], s.count != [2]uint16{}
-	s.count[which] = n
-	if is := s.count != [2]uint16{}; was && !is {
+// set adds a slot to a snapshot or removes it. It reports whether a block with a key
+// was added to the live snapshot or removed from it. An engine may report a block
+// that it holds again, whenever a request uses it, and removes it once.
+func (t *table) set(s *slot, which int, held bool) (changed bool) {
+	before, was := s.held[which], s.inUse()
+	s.held[which] = held
+	if is := s.inUse(); was && !is {
 		t.idle++
 		s.state |= slotRecent
 	} else if is && !was {
 		t.idle--
 	}
-	if which == confirmed || (before > 0) == (n > 0) {
+	if which == confirmed || before == held {
 		return false
 	}
-	if n > 0 {
+	if held {
 		t.liveBlocks++
 		t.peak = max(t.peak, t.liveBlocks)
 	} else {
@@ -154,7 +157,7 @@ func (t *table) keyChildren(s *slot, f func(key uint64)) {
 			c := t.find(h)
 			c.key = kvcache.Key(key, c.key)
 			c.state |= slotKeyed
-			if c.count[live] > 0 {
+			if c.held[live] {
 				f(c.key)
 			}
 		}
@@ -178,7 +181,7 @@ func (t *table) evictIdle(unsure bool) {
 		}
 		s := &t.slots[t.hand]
 		switch {
-		case s.state == 0 || s.count != [2]uint16{}:
+		case s.state == 0 || s.inUse():
 			t.hand++
 		case s.state&slotRecent != 0:
 			s.state &^= slotRecent
@@ -246,7 +249,7 @@ func (t *table) each(f func(*slot)) {
 // keys calls f with each known key in the live snapshot.
 func (t *table) keys(f func(key uint64)) {
 	t.each(func(s *slot) {
-		if s.count[live] > 0 && s.state&slotKeyed != 0 {
+		if s.held[live] && s.state&slotKeyed != 0 {
 			f(s.key)
 		}
 	})

@@ -15,7 +15,7 @@ func TestTable(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	var table table
 	reported := map[uint64]bool{}
-	counts, named := map[uint64]uint16{}, map[uint64]bool{}
+	held, named := map[uint64]bool{}, map[uint64]bool{}
 	key := func(h uint64) uint64 { // each third block is the first of a prompt
 		k := h - h%3
 		for b := k + 1; b <= h; b++ {
@@ -43,21 +43,15 @@ func TestTable(t *testing.T) {
 				table.setContent(s, h-1, h)
 			}
 			if s.state&slotKeyed != 0 {
-				if s.count[live] > 0 {
+				if s.held[live] {
 					reported[s.key] = true
 				}
 				table.keyChildren(s, func(k uint64) { reported[k] = true })
 			}
 		}
-		c := counts[h]
-		if r.IntN(2) == 0 {
-			c++
-		} else if c > 0 {
-			c--
-		}
-		counts[h] = c
-		if table.setCount(table.find(h), live, c) {
-			if c > 0 {
+		held[h] = r.IntN(2) == 0
+		if table.set(table.find(h), live, held[h]) {
+			if held[h] {
 				reported[table.find(h).key] = true
 			} else {
 				delete(reported, table.find(h).key)
@@ -67,8 +61,8 @@ func TestTable(t *testing.T) {
 			continue
 		}
 		known, want := 0, map[uint64]bool{}
-		for h, c := range counts {
-			if c > 0 {
+		for h, is := range held {
+			if is {
 				known++
 				if placed(h) {
 					want[key(h)] = true
@@ -88,7 +82,7 @@ func TestTableEvictsIdleBlocks(t *testing.T) {
 		for h := range uint64(10 * minIdle) {
 			s := table.findOrAdd(h)
 			if h%10 == 0 {
-				table.setCount(s, int(h/10)%2, 1)
+				table.set(s, int(h/10)%2, true)
 			}
 			if s = table.find(h); h%10 != 1 {
 				table.setContent(s, h+1_000_000, h) // its parent never gets a key
@@ -99,7 +93,7 @@ func TestTableEvictsIdleBlocks(t *testing.T) {
 			t.Errorf("%d idle of %d, %d orphans, %d parents", table.idle, table.used, table.orphans, len(table.children))
 		}
 		for h := uint64(0); h < 10*minIdle; h += 10 {
-			if s := table.find(h); s == nil || s.count == [2]uint16{} || s.key != h {
+			if s := table.find(h); s == nil || !s.inUse() || s.key != h {
 				t.Fatalf("block %d is lost: %+v", h, s)
 			}
 		}

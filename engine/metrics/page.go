@@ -15,6 +15,7 @@ type Reading struct {
 	Loaded           bool    // the page has Waiting and Running
 	KVUsage          float64 // used share of the KV cache, 0 to 1
 	CacheTokens      int     // size of the KV cache; 0 = not reported
+	BlockTokens      int     // in a block of it; 0 = not reported
 
 	// Counters since the engine's start; -1 = not reported.
 	FirstTokens  int64 // requests that have had their first token
@@ -45,8 +46,11 @@ const (
 	fieldQueries
 	fieldQueriesOld
 	fieldFinished
+	fieldComputed       // prompt tokens that were not cached
+	fieldReused         // those that were
 	fieldTokens         // size of the cache in tokens
 	fieldInfoTokens     // the same, from labels
+	fieldInfoBlockSize  // tokens in a block, from labels
 	fieldBlocks         // the same, in blocks
 	fieldBlockSize      // of so many tokens
 	fieldCacheInfo      // both of these as labels
@@ -134,6 +138,10 @@ func lookup(name []byte) (field, Kind) {
 		return fieldWaiting, LlamaCpp
 	case "llamacpp:requests_processing":
 		return fieldRunning, LlamaCpp
+	case "llamacpp:prompt_tokens_total":
+		return fieldComputed, LlamaCpp
+	case "llamacpp:prompt_tokens_cached_total":
+		return fieldReused, LlamaCpp
 	case "llamacpp:kv_cache_usage_ratio":
 		return fieldUsage, LlamaCpp
 	}
@@ -142,6 +150,9 @@ func lookup(name []byte) (field, Kind) {
 
 // maxCache is more than any engine holds, in tokens.
 const maxCache = 100_000_000
+
+// maxBlock is more tokens than any block has.
+const maxBlock = 1 << 16
 
 // samples sums the samples of each field.
 type samples struct {
@@ -214,8 +225,16 @@ func (r *Reading) readLine(line []byte, t *samples) {
 	switch f {
 	case fieldCacheInfo:
 		size, blocks := labelNumber(labels, "block_size", "page_size"), labelNumber(labels, "num_gpu_blocks", "num_pages")
-		if size > 0 && blocks > 0 {
-			t.add(fieldInfoTokens, size*blocks)
+		// Where groups of layers share the blocks, only vLLM itself knows the product.
+		tokens := labelNumber(labels, "kv_cache_size_tokens", "")
+		if tokens == 0 {
+			tokens = size * blocks
+		}
+		if tokens > 0 {
+			t.add(fieldInfoTokens, tokens)
+		}
+		if size > 0 {
+			t.add(fieldInfoBlockSize, size)
 		}
 	case fieldLoRA:
 		// Each past set of adapters is a sample of its own. Its value is the time.
@@ -267,11 +286,21 @@ func (r *Reading) fill(t *samples) {
 	if r.CacheTokens > maxCache {
 		r.CacheTokens = 0 // memory is sized by this figure
 	}
+	for _, f := range [...]field{fieldInfoBlockSize, fieldBlockSize} {
+		if n := t.n[f]; n > 0 && r.BlockTokens == 0 {
+			r.BlockTokens = min(count(t.sum[f]/float64(n)), maxBlock)
+		}
+	}
 	r.FirstTokens = t.counter(fieldFirstTokens, fieldFirstTokens)
 	r.PromptTokens = t.counter(fieldPromptTokens, fieldPromptTokens)
 	r.HitTokens = t.counter(fieldHits, fieldHitsOld)
 	r.QueryTokens = t.counter(fieldQueries, fieldQueriesOld)
 	r.Finished = t.counter(fieldFinished, fieldFinished)
+	if t.n[fieldComputed] > 0 && t.n[fieldReused] > 0 {
+		r.HitTokens = t.counter(fieldReused, fieldReused)
+		r.PromptTokens = t.counter(fieldComputed, fieldComputed) + r.HitTokens
+		r.QueryTokens = r.PromptTokens
+	}
 	if r.Kind == SGLang && r.HitTokens >= 0 {
 		r.QueryTokens = r.PromptTokens
 	}

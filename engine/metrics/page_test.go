@@ -2,7 +2,9 @@ package metrics
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -39,7 +41,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_ad
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="older",waiting_lora_adapters=""} 1.7e+09
 `, reading(func(r *Reading) {
 		r.Kind, r.Loaded = VLLM, true
-		r.Running, r.Waiting, r.KVUsage, r.CacheTokens = 7, 3, .25, 500_000
+		r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = 7, 3, .25, 500_000, 16
 		r.QueryTokens, r.HitTokens, r.PromptTokens, r.Finished, r.FirstTokens = 1_000_000, 250_000, 1_000_001, 15, 22
 		r.Adapters, r.MaxLoRA = []byte("a,b"), 4
 	})},
@@ -52,7 +54,7 @@ vllm:kv_cache_usage_perc{engine="1"} 0.75
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = VLLM, true, 12, 1, .5, 3200
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = VLLM, true, 12, 1, .5, 3200, 16
 	})},
 	{"an old vllm", `vllm:num_requests_running{model_name="m"} 1.0
 vllm:num_requests_swapped{model_name="m"} 9.0
@@ -62,7 +64,7 @@ vllm:gpu_prefix_cache_queries_total{model_name="m"} 10.0
 vllm:gpu_prefix_cache_hits_total{model_name="m"} 5.0
 vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.QueryTokens, r.HitTokens = VLLM, true, 1, 2, .5, 10, 5
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.BlockTokens, r.QueryTokens, r.HitTokens = VLLM, true, 1, 2, .5, 16, 10, 5
 	})},
 	{"vllm in transition", `vllm:kv_cache_usage_perc{model_name="m"} 0.5
 vllm:gpu_cache_usage_perc{model_name="m"} 0.9
@@ -80,12 +82,12 @@ sglang:cached_tokens_total{model_name="m"} 1000.0
 sglang:num_requests_total{model_name="m"} 12.0
 sglang:time_to_first_token_seconds_count{model_name="m"} 13.0
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = SGLang, true, 7, 1, .28, 161721
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = SGLang, true, 7, 1, .28, 161721, 1
 		r.PromptTokens, r.QueryTokens, r.HitTokens, r.Finished, r.FirstTokens = 8128902, 8128902, 1000, 12, 13
 	})},
 	{"sglang of pages", `sglang:page_size{model_name="m"} 64
 sglang:num_pages{model_name="m"} 100
-`, reading(func(r *Reading) { r.Kind, r.CacheTokens = SGLang, 6400 })},
+`, reading(func(r *Reading) { r.Kind, r.CacheTokens, r.BlockTokens = SGLang, 6400, 64 })},
 	{"trtllm", `trtllm_num_requests_running{engine_type="trtllm",model_name="m"} 7.0
 trtllm_num_requests_waiting{engine_type="trtllm",model_name="m"} 2.0
 trtllm_kv_cache_utilization{model_name="m"} 0.75
@@ -94,7 +96,7 @@ trtllm_kv_cache_max_blocks{model_name="m"} 1000
 trtllm_time_to_first_token_seconds_count{model_name="m"} 5
 trtllm_request_success_total{finished_reason="stop",model_name="m"} 4
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.FirstTokens, r.Finished = TensorRT, true, 7, 2, .75, 32000, 5, 4
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = TensorRT, true, 7, 2, .75, 32000, 32, 5, 4
 	})},
 	{"triton", `nv_inference_request_success{model="m",version="1"} 100
 nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 4
@@ -104,7 +106,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m"} 0.5
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m"} 64
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m"} 6239
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens = Triton, true, 4, 3, .5, 64*6239
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = Triton, true, 4, 3, .5, 64*6239, 64
 	})},
 	{"llamacpp", `# TYPE llamacpp:requests_processing gauge
 llamacpp:requests_processing 3
@@ -114,13 +116,22 @@ llamacpp:prompt_tokens_total 900
 `, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage = LlamaCpp, true, 3, 1, .125
 	})},
+	{"llamacpp that counts what it reuses", `llamacpp:prompt_tokens_total 900
+llamacpp:prompt_tokens_cached_total 100
+llamacpp:requests_processing 3
+llamacpp:requests_deferred 1
+`, reading(func(r *Reading) {
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.PromptTokens, r.QueryTokens, r.HitTokens = LlamaCpp, true, 3, 1, 1000, 1000, 100
+	})},
+	{"a hybrid model", `vllm:cache_config_info{block_size="16",kv_cache_size_tokens="70000",num_gpu_blocks="10000"} 1
+`, reading(func(r *Reading) { r.Kind, r.CacheTokens, r.BlockTokens = VLLM, 70_000, 16 })},
 	{"something else", "go_goroutines 12\nprocess_cpu_seconds_total 3\n", reading(func(*Reading) {})},
 	{"unusual but valid", "vllm:num_requests_running{a=\"x}\\\"y{\",b=\"\" , c=\"1\"}\t 4  1700000000000\r\nvllm:num_requests_waiting 2",
 		reading(func(r *Reading) { r.Kind, r.Loaded, r.Running, r.Waiting = VLLM, true, 4, 2 })},
 	{"malformed lines", "vllm:num_requests_running{a=\"x 4\nvllm:num_requests_running\nvllm:num_requests_running{}\nvllm:num_requests_running NaN\nvllm:num_requests_waiting{} +Inf\nvllm:num_requests_waiting{} 0x\nv\n\n",
 		reading(func(*Reading) {})},
 	{"out of bounds", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e9\"} 1\nvllm:num_requests_running -3\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc 7\n",
-		reading(func(r *Reading) { r.Kind, r.Loaded, r.Waiting, r.KVUsage = VLLM, true, 1<<53, 1 })},
+		reading(func(r *Reading) { r.Kind, r.Loaded, r.Waiting, r.KVUsage, r.BlockTokens = VLLM, true, 1<<53, 1, 16 })},
 }
 
 func TestReadsPages(t *testing.T) {
@@ -129,6 +140,41 @@ func TestReadsPages(t *testing.T) {
 		r.Read([]byte(p.text))
 		if got, want := fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", p.want); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", p.name, got, want)
+		}
+	}
+}
+
+// The pages of real engines, as they sent them.
+func TestReadsRealPages(t *testing.T) {
+	for name, want := range map[string]Reading{
+		"vllm-0.32.0": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 149, 147
+			r.PromptTokens, r.QueryTokens, r.HitTokens = 173991, 173991, 27360
+		}),
+		"llamacpp-0.7.0": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.PromptTokens, r.QueryTokens, r.HitTokens = LlamaCpp, true, 274+513, 274+513, 513
+		}),
+		"llm-d-sim": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 6400, 16, 72, 72
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.Adapters, r.MaxLoRA = 26889, 26889, 20272, []byte("sql"), 2
+		}),
+	} {
+		f, err := os.Open("testdata/" + name + ".txt.gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Reading
+		if r.Read(page); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, r, want)
 		}
 	}
 }

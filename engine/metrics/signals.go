@@ -50,7 +50,7 @@ func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
 	}
 	if r.Loaded {
 		s.pool.Engine(s.replica).Signals(decider.Signals{
-			Waiting: r.Waiting, Running: r.Running, KVUsage: r.KVUsage, CacheTokens: r.CacheTokens,
+			Waiting: r.Waiting, Running: r.Running, KVUsage: r.KVUsage, CacheTokens: r.CacheTokens, BlockTokens: r.BlockTokens,
 			Throughput: s.finishRate.rate(r.Finished, now),
 		})
 	}

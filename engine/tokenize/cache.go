@@ -16,6 +16,7 @@ type cache struct {
 type entry struct {
 	blocks []uint64 // keys of the full blocks; never changed
 	tokens int      // number of tokens
+	size   int      // tokens in a block
 }
 
 // Each generation holds about 16 MB.
@@ -24,18 +25,17 @@ const (
 	entryCost      = 8 // blocks
 )
 
-// get returns the entry of a hash.
-func (c *cache) get(hash uint64) (entry, bool) {
+// get returns the entry of a hash, in blocks of that size.
+func (c *cache) get(hash uint64, size int) (entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.young[hash]; ok {
-		return e, true
+	e, ok := c.young[hash]
+	if !ok {
+		if e, ok = c.old[hash]; ok {
+			c.add(hash, e)
+		}
 	}
-	e, ok := c.old[hash]
-	if ok {
-		c.add(hash, e)
-	}
-	return e, ok
+	return e, ok && e.size == size
 }
 
 // put adds an entry.

@@ -46,7 +46,7 @@ func (t *Tokenizer) start(pool *decider.Pool, p Prompt, blockTokens int) *call {
 	seed, own := p.Seed, append([]byte(nil), p.Body...)
 	go func() {
 		if tokens, ok := t.tokenize(pool, own); ok {
-			c.entry = entry{kvcache.AppendKeys(nil, seed, tokens, blockTokens), len(tokens)}
+			c.entry = entry{kvcache.AppendKeys(nil, seed, tokens, blockTokens), len(tokens), blockTokens}
 			c.ok = true
 			t.cache.put(hash, c.entry)
 		}

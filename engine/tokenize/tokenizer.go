@@ -81,7 +81,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 	}
 	last := len(turns) - 1
 	if !r.Cut {
-		if e, ok := t.cache.get(turns[last]); ok {
+		if e, ok := t.cache.get(turns[last], o.BlockTokens); ok {
 			t.exact.Inc()
 			r.Tokenized(e.blocks, e.tokens)
 			return true
@@ -92,7 +92,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 	known := false
 	for k := last; k >= 0 && !known; k-- {
 		var e entry
-		if e, known = t.cache.get(turns[k]); known {
+		if e, known = t.cache.get(turns[k], o.BlockTokens); known {
 			t.prefix.Inc()
 			r.Tokenized(e.blocks, 0)
 		}

@@ -246,18 +246,18 @@ func TestWithoutTokens(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	var c cache
-	entry := entry{make([]uint64, 1000), 16_000}
+	entry := entry{make([]uint64, 1000), 16_000, 16}
 	for i := range uint64(10_000) {
 		c.put(i, entry)
 		if i%2 == 0 {
-			c.get(0) // which keeps it
+			c.get(0, 16) // which keeps it
 		}
 	}
 	n := (len(c.young) + len(c.old)) * (1000 + entryCost)
-	if _, ok := c.get(0); !ok || n > 2*maxCacheBlocks+2000 || n < maxCacheBlocks {
+	if _, ok := c.get(0, 16); !ok || n > 2*maxCacheBlocks+2000 || n < maxCacheBlocks {
 		t.Errorf("%d blocks held, the first entry %v", n, ok)
 	}
-	if _, ok := c.get(1); ok {
+	if _, ok := c.get(1, 16); ok {
 		t.Error("an entry that is never looked up is still there")
 	}
 }

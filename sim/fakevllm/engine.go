@@ -34,6 +34,7 @@ type sequence struct {
 	lora     string
 	salt     string   // cache_salt
 	tokens   []uint32 // of prompt and answer, only if events are published
+	reports  bool     // blocks that it reuses are reported again
 	finish   string   // finish_reason once all tokens exist
 	produced atomic.Int32
 	arrived  time.Duration // in the model's time
@@ -161,6 +162,11 @@ func (e *engine) handle(ev sim.Event) {
 		e.metrics.firstToken.observe(e.seconds(ev.At - q.arrived))
 		q.last = ev.At
 		q.produced.Add(1)
+		if e.events != nil && q.reports {
+			for i := range q.Cached / e.events.o.BlockSize {
+				e.events.blockStored(&q.Job, i)
+			}
+		}
 	case sim.Token:
 		e.metrics.interToken.observe(e.seconds(ev.At - q.last))
 		q.last = ev.At

@@ -145,7 +145,7 @@ func (s *Server) addPrompt(g *generation, r *wireRequest, tokens []uint32, lora 
 	}
 	g.prompt += len(tokens)
 	for i := range g.choices {
-		q := &sequence{lora: lora, finish: finish}
+		q := &sequence{lora: lora, finish: finish, reports: r.XArgs.ReportMode == "full"}
 		if r.CacheSalt != nil {
 			q.salt = *r.CacheSalt
 		}

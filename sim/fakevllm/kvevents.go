@@ -13,6 +13,12 @@ type KVEventsOptions struct {
 	ByteHashes bool // 32-byte hashes, not integers
 	Rank       int  // data-parallel rank
 	Keep       int  // batches kept for a replay; 0 means 10,000
+	ZeroParent bool // the first block of a prompt has parent 0, not nil
+	From1      bool // the first batch has number 1
+	// Windowed adds events of a group of layers with a sliding window, before those of
+	// the group with whole prompts. What of a prompt is not among its last blocks
+	// leaves the window.
+	Windowed bool
 }
 
 // KVEvents encodes the events of one KV cache in batches as vLLM does: in
@@ -41,7 +47,11 @@ func NewKVEvents(o KVEventsOptions) *KVEvents {
 	if o.Keep == 0 {
 		o.Keep = 10_000
 	}
-	return &KVEvents{o: o, kept: make([][]byte, o.Keep)}
+	e := &KVEvents{o: o, kept: make([][]byte, o.Keep)}
+	if o.From1 {
+		e.next = 1
+	}
+	return e
 }
 
 // Stored adds a BlockStored event for the first block of a prompt, or for the
@@ -59,12 +69,28 @@ func (e *KVEvents) Stored(key, parent uint64, first bool, tokens []uint32, lora,
 // Removed adds a BlockRemoved event.
 func (e *KVEvents) Removed(key uint64) {
 	e.endRun()
+	e.removed(key, e.group())
+}
+
+// group is the group of layers with whole prompts.
+func (e *KVEvents) group() int {
+	if e.o.Windowed {
+		return 1
+	}
+	return 0
+}
+
+func (e *KVEvents) removed(key uint64, group int) {
 	e.begin("BlockRemoved", 3, "block_hashes")
 	e.events = e.hash(msgp.AppendArrayHeader(e.events, 1), key)
 	e.field("medium")
 	e.events = msgp.AppendString(e.events, "GPU")
 	e.field("group_idx")
-	e.events = msgp.AppendNil(e.events)
+	if group == 0 && !e.o.Windowed {
+		e.events = msgp.AppendNil(e.events)
+	} else {
+		e.events = msgp.AppendInt(e.events, group)
+	}
 }
 
 // Cleared adds an AllBlocksCleared event.
@@ -110,14 +136,36 @@ func (e *KVEvents) endRun() {
 	if len(r.keys) == 0 {
 		return
 	}
-	e.begin("BlockStored", 9, "block_hashes")
+	if e.o.Windowed {
+		e.stored(0, "sliding_window")
+		for _, key := range r.keys[:max(0, len(r.keys)-windowBlocks)] {
+			e.removed(key, 0)
+		}
+	}
+	e.stored(e.group(), "full_attention")
+	r.keys, r.tokens = r.keys[:0], r.tokens[:0]
+}
+
+// windowBlocks is how many blocks a sliding window has.
+const windowBlocks = 2
+
+// stored writes the event of the current run for one group of layers.
+func (e *KVEvents) stored(group int, kind string) {
+	r := &e.run
+	fields := uint32(9)
+	if e.o.Maps || e.o.Windowed { // as newer versions do
+		fields = 10
+	}
+	e.begin("BlockStored", fields, "block_hashes")
 	b := msgp.AppendArrayHeader(e.events, uint32(len(r.keys)))
 	for _, key := range r.keys {
 		b = e.hash(b, key)
 	}
 	e.events = b
 	e.field("parent_block_hash")
-	if r.first {
+	if r.first && e.o.ZeroParent && !e.o.ByteHashes {
+		e.events = msgp.AppendUint64(e.events, 0)
+	} else if r.first {
 		e.events = msgp.AppendNil(e.events)
 	} else {
 		e.events = e.hash(e.events, r.parent)
@@ -143,8 +191,11 @@ func (e *KVEvents) endRun() {
 	e.field("extra_keys")
 	e.extraKeys()
 	e.field("group_idx")
-	e.events = msgp.AppendInt(e.events, 0)
-	r.keys, r.tokens = r.keys[:0], r.tokens[:0]
+	e.events = msgp.AppendInt(e.events, group)
+	if fields == 10 {
+		e.field("kv_cache_spec_kind")
+		e.events = msgp.AppendString(e.events, kind)
+	}
 }
 
 // extraKeys writes what each block's hash depends on besides its tokens: the
@@ -211,6 +262,9 @@ func (e *KVEvents) Batch(seconds float64) (number uint64, payload []byte, ok boo
 func (e *KVEvents) Replay(from uint64, f func(number uint64, payload []byte)) {
 	if kept := uint64(len(e.kept)); e.next > kept {
 		from = max(from, e.next-kept)
+	}
+	if e.o.From1 {
+		from = max(from, 1)
 	}
 	for ; from < e.next; from++ {
 		f(from, e.kept[from%uint64(len(e.kept))])

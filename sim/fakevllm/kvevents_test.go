@@ -64,7 +64,7 @@ func TestKVEventsAsMaps(t *testing.T) {
 		t.Fatalf("batch %v", batch)
 	}
 	stored, removed := events[0].(map[string]any), events[1].(map[string]any)
-	if stored["type"] != "BlockStored" || len(stored) != 10 || fmt.Sprint(stored["token_ids"]) != "[1]" || stored["parent_block_hash"] != nil {
+	if stored["type"] != "BlockStored" || len(stored) != 11 || fmt.Sprint(stored["token_ids"]) != "[1]" || stored["parent_block_hash"] != nil {
 		t.Errorf("stored %v", stored)
 	}
 	hash := stored["block_hashes"].([]any)[0].([]byte)

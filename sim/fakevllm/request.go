@@ -33,6 +33,9 @@ type wireRequest struct {
 	AddGenerationPrompt *bool   `json:"add_generation_prompt"`
 	CacheSalt           *string `json:"cache_salt"`
 	EncodingFormat      *string `json:"encoding_format"`
+	XArgs               struct {
+		ReportMode string `json:"kv_cache_report_mode"`
+	} `json:"vllm_xargs"`
 }
 
 type wireMessage struct {
