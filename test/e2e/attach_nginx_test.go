@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/test/proxies"
+	"pointsman/test/rig"
 )
 
 // TestAttachNginx attaches to an nginx that serves, by the command alone: every
@@ -18,11 +19,11 @@ import (
 func TestAttachNginx(t *testing.T) {
 	for _, name := range []string{"plain", "auth-request", "debian", "own-logs"} {
 		t.Run(name, func(t *testing.T) {
-			list := nginxes(t)
+			list := rig.Nginxes(t)
 			if name == "debian" || name == "own-logs" {
 				list = list[len(list)-1:]
 			}
-			onEach(t, list, func(t *testing.T, r release) {
+			rig.OnEach(t, list, func(t *testing.T, r rig.Release) {
 				t.Parallel()
 				attachNginx(t, r, name)
 			})
@@ -30,10 +31,10 @@ func TestAttachNginx(t *testing.T) {
 	}
 }
 
-func attachNginx(t *testing.T, r release, name string) {
-	s, engines := replicas(t, r, 2, "least_requests")
-	fill := strings.NewReplacer("@front@", s.front, "@front2@", s.front2, "@front3@", freeAddress(t), "@web@", port(startWebsite(t)),
-		"127.0.0.1:@e1@", engines[0].address, "127.0.0.1:@e2@", engines[1].address, "@dir@/", "", "user www-data;", "", "127.0.0.1:1 backup", "127.0.0.1:1 down")
+func attachNginx(t *testing.T, r rig.Release, name string) {
+	s, engines := rig.Replicas(t, r, 2, "least_requests")
+	fill := strings.NewReplacer("@front@", s.Front, "@front2@", s.Front2, "@front3@", rig.FreeAddress(t), "@web@", port(rig.StartWebsite(t)),
+		"127.0.0.1:@e1@", engines[0].Address, "127.0.0.1:@e2@", engines[1].Address, "@dir@/", "", "user www-data;", "", "127.0.0.1:1 backup", "127.0.0.1:1 down")
 	var conf string
 	var more []proxies.File
 	from := filepath.Join("../../attach/testdata/nginx", name)
@@ -52,29 +53,29 @@ func attachNginx(t *testing.T, r release, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := s.nginx()
-	n.conf = "pid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n" + conf
+	n := s.Nginx()
+	n.Conf = "pid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n" + conf
 	if strings.Contains(conf, "\npid ") {
-		n.conf = conf
+		n.Conf = conf
 	}
-	n.proc = proxies.StartNginx(t, r.bin, n.conf, more...)
-	s.agent.start()
-	client := newClient(4, true, false)
+	n.Proc = proxies.StartNginx(t, r.Bin, n.Conf, more...)
+	s.Agent.Start()
+	client := rig.NewClient(4, true, false)
 	defer client.CloseIdleConnections()
-	s.serve(client, 4) // not asked about
+	s.Serve(client, 4) // not asked about
 
 	files := func() string {
 		var b strings.Builder
 		for _, f := range append(more, proxies.File{Name: "nginx.conf"}) {
-			text, err := os.ReadFile(filepath.Join(n.proc.Dir, f.Name))
+			text, err := os.ReadFile(filepath.Join(n.Proc.Dir, f.Name))
 			fmt.Fprintf(&b, "==> %s %v\n%s", f.Name, err, text)
 		}
 		return b.String()
 	}
 	before := files()
 	command := func(what string) string {
-		cmd := exec.Command(binary, what, "nginx", "--nginx-config", filepath.Join(n.proc.Dir, "nginx.conf"),
-			"--config", s.config(), "--out", filepath.Join(s.dir, "etc"), "--write")
+		cmd := exec.Command(rig.Binary, what, "nginx", "--nginx-config", filepath.Join(n.Proc.Dir, "nginx.conf"),
+			"--config", s.Config(), "--out", filepath.Join(s.Dir, "etc"), "--write")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", what, err, out)
@@ -85,23 +86,23 @@ func attachNginx(t *testing.T, r release, name string) {
 	if again := command("attach"); !strings.Contains(again, "nothing to change") {
 		t.Errorf("a second time: %s", again)
 	}
-	n.proc.Reload()
+	n.Proc.Reload()
 	const requests = 40
-	s.awaitAsking(pool, func() { client.CloseIdleConnections(); s.serve(client, 4) }, 4)
-	start := s.agent.settled(pool)
-	by := s.serve(client, requests)
-	p := s.agent.settled(pool)
+	awaitAsking(s, rig.Pool, func() { client.CloseIdleConnections(); s.Serve(client, 4) }, 4)
+	start := s.Agent.Settled(rig.Pool)
+	by := s.Serve(client, requests)
+	p := s.Agent.Settled(rig.Pool)
 	if p.Decisions-start.Decisions != requests || p.Outcomes["served"]-start.Outcomes["served"] != requests || p.FellOpen != 0 {
 		t.Errorf("%d requests by %v: %+v, before %+v", requests, by, p, start)
 	}
-	s.untroubled()
+	s.Untroubled()
 
-	s.agent.kill()
-	s.serve(client, 20)
-	s.agent.start()
-	eventually(t, 10*time.Second, "decisions come back", func() (bool, string) {
-		s.serve(client, 2)
-		p := s.agent.pool(pool)
+	s.Agent.Kill()
+	s.Serve(client, 20)
+	s.Agent.Start()
+	rig.Eventually(t, 10*time.Second, "decisions come back", func() (bool, string) {
+		s.Serve(client, 2)
+		p := s.Agent.Pool(rig.Pool)
 		return p.Decisions >= 4, fmt.Sprintf("%+v", p)
 	})
 
@@ -109,8 +110,8 @@ func attachNginx(t *testing.T, r release, name string) {
 	if after := files(); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}
-	n.proc.Reload()
-	s.serve(client, 4)
+	n.Proc.Reload()
+	s.Serve(client, 4)
 }
 
 // port is that of an address.
@@ -118,12 +119,12 @@ func port(address string) string { return address[strings.LastIndexByte(address,
 
 // awaitAsking waits until no worker serves any more that does not ask, after a
 // reload: all of n requests are decided.
-func (s *site) awaitAsking(pool string, send func(), n int) {
-	s.t.Helper()
-	eventually(s.t, 10*time.Second, "only new workers serve", func() (bool, string) {
-		before := s.agent.settled(pool)
+func awaitAsking(s *rig.Site, pool string, send func(), n int) {
+	s.T.Helper()
+	rig.Eventually(s.T, 10*time.Second, "only new workers serve", func() (bool, string) {
+		before := s.Agent.Settled(pool)
 		send()
-		p := s.agent.settled(pool)
+		p := s.Agent.Settled(pool)
 		return p.Decisions-before.Decisions == n, fmt.Sprintf("%+v", p)
 	})
 }

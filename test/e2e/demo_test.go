@@ -8,15 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"pointsman/test/rig"
 )
 
 // TestDemo plays the demo's scenarios, small and fast, on the newest proxies. No
 // request fails, and the agent decides each one.
 func TestDemo(t *testing.T) {
-	onEach(t, newest(t), func(t *testing.T, r release) {
-		name, _, _ := strings.Cut(r.name, "-")
+	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+		name, _, _ := strings.Cut(r.Name, "-")
 		demo := func(args ...string) string {
-			return command(t, append([]string{"demo", "--proxy", name, "--" + name, strings.Join(r.bin.Command().Args, " "),
+			return command(t, append([]string{"demo", "--proxy", name, "--" + name, strings.Join(r.Bin.Command().Args, " "),
 				"--replicas", "2", "--speed", "40"}, args...)...)
 		}
 		type result struct {
@@ -111,7 +113,7 @@ func TestRefusedCommands(t *testing.T) {
 		{"demo --requests 1", "at least 10 requests"},
 		{"demo --policy no_such_policy", "no_such_policy"},
 	} {
-		out, err := exec.Command(binary, strings.Fields(c.args)...).CombinedOutput()
+		out, err := exec.Command(rig.Binary, strings.Fields(c.args)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.reason) {
 			t.Errorf("%s: %v, want %q in\n%s", c.args, err, c.reason, out)
 		}
@@ -121,7 +123,7 @@ func TestRefusedCommands(t *testing.T) {
 // command runs the binary and returns its standard output.
 func command(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(rig.Binary, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {

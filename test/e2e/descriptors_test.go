@@ -8,28 +8,30 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"pointsman/test/rig"
 )
 
 // TestDescriptorsRunOut opens connections to each address of the agent until it has
 // no file descriptors left. It goes on, and so do requests; afterwards it decides
 // again.
 func TestDescriptorsRunOut(t *testing.T) {
-	onEach(t, newest(t), func(t *testing.T, r release) {
+	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
-		s, _ := replicas(t, r, 2, "round_robin")
-		s.start()
-		client := newClient(4, true, false)
+		s, _ := rig.Replicas(t, r, 2, "round_robin")
+		s.Start()
+		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
-		s.serve(client, 4)
-		addresses := [][2]string{{"tcp", s.agent.admin}}
-		switch p := s.proxy.(type) {
-		case *haproxy:
-			addresses = append(addresses, [2]string{"tcp", p.feed}, [2]string{"unix", p.spoe})
-		case *nginx:
-			addresses = append(addresses, [2]string{"unix", p.socket}, [2]string{"tcp", p.feed})
+		s.Serve(client, 4)
+		addresses := [][2]string{{"tcp", s.Agent.Admin}}
+		switch p := s.Proxy.(type) {
+		case *rig.HAProxy:
+			addresses = append(addresses, [2]string{"tcp", p.Feed}, [2]string{"unix", p.Spoe})
+		case *rig.Nginx:
+			addresses = append(addresses, [2]string{"unix", p.Socket}, [2]string{"tcp", p.Feed})
 		}
 		for _, address := range addresses {
-			limit(t, s.agent.cmd.Process.Pid, descriptors(t, s.agent.cmd.Process.Pid)+5)
+			limit(t, s.Agent.Cmd.Process.Pid, descriptors(t, s.Agent.Cmd.Process.Pid)+5)
 			var idle []net.Conn
 			for range 40 {
 				c, err := net.DialTimeout(address[0], address[1], 5*time.Second)
@@ -38,29 +40,29 @@ func TestDescriptorsRunOut(t *testing.T) {
 				}
 				idle = append(idle, c)
 			}
-			eventually(t, 5*time.Second, "none is left", func() (bool, string) {
-				n := descriptors(t, s.agent.cmd.Process.Pid)
-				return n >= int(limitOf(t, s.agent.cmd.Process.Pid)), fmt.Sprint(n)
+			rig.Eventually(t, 5*time.Second, "none is left", func() (bool, string) {
+				n := descriptors(t, s.Agent.Cmd.Process.Pid)
+				return n >= int(limitOf(t, s.Agent.Cmd.Process.Pid)), fmt.Sprint(n)
 			})
 			for range 5 {
-				if a := small(false).do(client, s.front); a.err != nil || a.status != 200 {
-					t.Errorf("%v exhausted: %d %v", address, a.status, a.err)
+				if a := rig.Small(false).Do(client, s.Front); a.Err != nil || a.Status != 200 {
+					t.Errorf("%v exhausted: %d %v", address, a.Status, a.Err)
 				}
 			}
 			for _, c := range idle {
 				c.Close()
 			}
-			limit(t, s.agent.cmd.Process.Pid, 4096)
+			limit(t, s.Agent.Cmd.Process.Pid, 4096)
 		}
 		select {
-		case <-s.agent.ended:
+		case <-s.Agent.Ended:
 			t.Fatal("the agent has ended")
 		default:
 		}
-		before := s.agent.pool(pool).Decisions
-		eventually(t, 10*time.Second, "it decides", func() (bool, string) {
-			s.serve(client, 1)
-			n := s.agent.pool(pool).Decisions
+		before := s.Agent.Pool(rig.Pool).Decisions
+		rig.Eventually(t, 10*time.Second, "it decides", func() (bool, string) {
+			s.Serve(client, 1)
+			n := s.Agent.Pool(rig.Pool).Decisions
 			return n >= before+3, fmt.Sprint(n)
 		})
 	})

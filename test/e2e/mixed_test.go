@@ -13,31 +13,33 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pointsman/test/rig"
 )
 
 // TestMixed sends every kind of request that the proxies are for, with clients
 // that leave at every stage. None fails, the bodies arrive whole, and the agent
 // learns the outcome of each.
 func TestMixed(t *testing.T) {
-	everyProxy(t, func(t *testing.T, r release) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		n := 1000
-		if r.newest && !raced {
+		if r.Newest && !rig.Raced {
 			n = 5000
 		}
-		if soak {
+		if rig.Soak {
 			n = 100_000
 		}
-		s, engines := replicas(t, r, 4, "least_work")
-		s.edit("policy: least_work, max_requests: 0, ", "") // as by default
-		s.patient()
-		s.start()
+		s, engines := rig.Replicas(t, r, 4, "least_work")
+		s.Edit("policy: least_work, max_requests: 0, ", "") // as by default
+		s.Patient()
+		s.Start()
 		m := sendMixture(t, s, n)
 
-		p := s.agent.settled(pool)
-		s.idle(p)
+		p := s.Agent.Settled(rig.Pool)
+		s.Idle(p)
 		blamed := 0
 		for _, r := range p.Replicas {
-			if r.State != "up" && (s.can.knowsWhoBroke || r.State != ejected) {
+			if r.State != "up" && (s.Can.KnowsWhoBroke || r.State != rig.Ejected) {
 				t.Errorf("replica at the end: %+v", r)
 			}
 			blamed += r.Failed
@@ -47,7 +49,7 @@ func TestMixed(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"server_mismatch_total", "undecided_total", "reservations_adopted_total", "outcomes_unreserved_total"} {
-			if v := s.count(name); v != 0 {
+			if v := s.Count(name); v != 0 {
 				t.Errorf("%s is %d, want 0", name, v)
 			}
 		}
@@ -55,11 +57,11 @@ func TestMixed(t *testing.T) {
 		// their decision have one too if HAProxy had gone to the pool, and so has
 		// one who left before HAProxy could ask.
 		most := p.Decisions
-		if !s.can.knowsWhoBroke {
+		if !s.Can.KnowsWhoBroke {
 			most = m.completed + m.aborted
 		}
-		if reserved := p.Decisions - s.count("client_gone_before_decision_total"); p.ended() < reserved || p.ended() > most {
-			t.Errorf("%d decisions, %d reservations, %d outcomes: %v", p.Decisions, reserved, p.ended(), p.Outcomes)
+		if reserved := p.Decisions - s.Count("client_gone_before_decision_total"); p.Ended() < reserved || p.Ended() > most {
+			t.Errorf("%d decisions, %d reservations, %d outcomes: %v", p.Decisions, reserved, p.Ended(), p.Outcomes)
 		}
 		if p.Decisions < m.completed || p.Decisions > m.completed+m.aborted {
 			t.Errorf("%d decisions for %d complete and %d aborted requests", p.Decisions, m.completed, m.aborted)
@@ -77,18 +79,18 @@ func TestMixed(t *testing.T) {
 		// that the engine broke off (SD), and none of its fields says otherwise. How
 		// often depends on how the machine schedules the two.
 		died := p.Outcomes["died"]
-		if s.can.knowsWhoBroke && died != 0 || died > m.mustBeGone/2 || blamed != died {
+		if s.Can.KnowsWhoBroke && died != 0 || died > m.mustBeGone/2 || blamed != died {
 			t.Errorf("%d outcomes died of %d streams that clients left, %d blamed on replicas", died, m.mustBeGone, blamed)
 		}
 		if gone := p.Outcomes["client_gone"]; gone < m.mustBeGone-died || gone > m.aborted {
 			t.Errorf("%d outcomes client_gone, want %d to %d", gone, m.mustBeGone-died, m.aborted)
 		}
-		s.untroubled()
+		s.Untroubled()
 		for _, e := range engines {
 			// A client that leaves takes its work with it.
-			eventually(t, 5*time.Second, e.name+" is idle", func() (bool, string) {
-				a := call{method: "GET", path: "/metrics"}.do(http.DefaultClient, e.address)
-				return bytes.Contains(a.body, []byte("\nvllm:num_requests_running{engine=\"0\",model_name=\""+model+"\"} 0\n")), string(a.body)
+			rig.Eventually(t, 5*time.Second, e.Name+" is idle", func() (bool, string) {
+				a := rig.Call{Method: "GET", Path: "/metrics"}.Do(http.DefaultClient, e.Address)
+				return bytes.Contains(a.Body, []byte("\nvllm:num_requests_running{engine=\"0\",model_name=\""+rig.Model+"\"} 0\n")), string(a.Body)
 			})
 		}
 		t.Logf("%d complete, %d aborted: %v", m.completed, m.aborted, p.Outcomes)
@@ -115,10 +117,10 @@ const (
 )
 
 // sendMixture sends n requests from some clients at a time.
-func sendMixture(t *testing.T, s *site, n int) *mixture {
+func sendMixture(t *testing.T, s *rig.Site, n int) *mixture {
 	const clients = 24
 	m := &mixture{served: map[string]int{}}
-	h1, h2 := newClient(clients, true, false), newClient(clients, true, true)
+	h1, h2 := rig.NewClient(clients, true, false), rig.NewClient(clients, true, true)
 	defer h1.CloseIdleConnections()
 	defer h2.CloseIdleConnections()
 	var next, failed atomic.Int64
@@ -127,9 +129,9 @@ func sendMixture(t *testing.T, s *site, n int) *mixture {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n) && failed.Load() < 20; i = next.Add(1) {
 				r := rand.New(rand.NewPCG(42, uint64(i)))
-				client, host := h1, s.front
+				client, host := h1, s.Front
 				if r.IntN(4) == 0 {
-					client, host = h2, s.front2
+					client, host = h2, s.Front2
 				}
 				if err := m.send(r, client, host); err != nil {
 					failed.Add(1)
@@ -150,39 +152,39 @@ func (m *mixture) send(r *rand.Rand, client *http.Client, host string) error {
 	if r.IntN(5) == 0 {
 		leave = 1 + stage(r.IntN(int(stages)-1))
 	}
-	c := call{chunked: r.IntN(3) == 0, header: map[string]string{"X-Session-Id": fmt.Sprint("s", r.IntN(50)), "X-Pointsman-Server": "r1"}}
+	c := rig.Call{Chunked: r.IntN(3) == 0, Header: map[string]string{"X-Session-Id": fmt.Sprint("s", r.IntN(50)), "X-Pointsman-Server": "r1"}}
 	switch {
 	case leave == inStream:
-		c.body = chat(model, size, 100_000, true, r.IntN(1<<20))
+		c.Body = rig.Chat(rig.Model, size, 100_000, true, r.IntN(1<<20))
 	case leave == beforeHeaders:
-		c.body = chat(model, size, 5, stream, r.IntN(1<<20))
-		c.header["X-Fake-Delay"] = "20s"
+		c.Body = rig.Chat(rig.Model, size, 5, stream, r.IntN(1<<20))
+		c.Header["X-Fake-Delay"] = "20s"
 	case kind == 0:
-		c.path = "/v1/completions"
-		c.body = fmt.Appendf(nil, `{"prompt":%q,"max_tokens":5,"stream":%t,"model":%q}`, fill(min(size, 50_000), r.IntN(1<<20)), stream, model)
+		c.Path = "/v1/completions"
+		c.Body = fmt.Appendf(nil, `{"prompt":%q,"max_tokens":5,"stream":%t,"model":%q}`, rig.Fill(min(size, 50_000), r.IntN(1<<20)), stream, rig.Model)
 	case kind == 1:
-		c.path = "/v1/embeddings"
-		c.body = fmt.Appendf(nil, `{"model":%q,"input":[%q,"x"]}`, model, fill(min(size, 50_000), r.IntN(1<<20)))
+		c.Path = "/v1/embeddings"
+		c.Body = fmt.Appendf(nil, `{"model":%q,"input":[%q,"x"]}`, rig.Model, rig.Fill(min(size, 50_000), r.IntN(1<<20)))
 	default:
-		c.body = chat(model, size, 1+r.IntN(40), stream, r.IntN(1<<20))
+		c.Body = rig.Chat(rig.Model, size, 1+r.IntN(40), stream, r.IntN(1<<20))
 	}
 	if leave != never {
 		return m.abort(r, client, host, c, leave)
 	}
-	a := c.do(client, host)
-	if err := c.check(a); err != nil {
-		return fmt.Errorf("%s, %d bytes, chunked %t, stream %t: %w", c.path, len(c.body), c.chunked, stream, err)
+	a := c.Do(client, host)
+	if err := c.Check(a); err != nil {
+		return fmt.Errorf("%s, %d bytes, chunked %t, stream %t: %w", c.Path, len(c.Body), c.Chunked, stream, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.completed++
-	m.served[a.engine]++
+	m.served[a.Engine]++
 	return nil
 }
 
 // abort sends c and leaves at a stage. It fails when the request could not be
 // brought to that stage.
-func (m *mixture) abort(r *rand.Rand, client *http.Client, host string, c call, leave stage) error {
+func (m *mixture) abort(r *rand.Rand, client *http.Client, host string, c rig.Call, leave stage) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	m.mu.Lock()
@@ -195,12 +197,12 @@ func (m *mixture) abort(r *rand.Rand, client *http.Client, host string, c call, 
 	var body io.Reader
 	switch leave {
 	case inBody:
-		body = io.MultiReader(bytes.NewReader(c.body[:len(c.body)/2]), unfinished{ctx, cancel, pause})
+		body = io.MultiReader(bytes.NewReader(c.Body[:len(c.Body)/2]), unfinished{ctx, cancel, pause})
 	case beforeHeaders:
 		// From before the question to the agent until long after its answer.
 		time.AfterFunc(pause, cancel)
 	}
-	req, err := c.request(ctx, host, body)
+	req, err := c.Request(ctx, host, body)
 	if err != nil {
 		return err
 	}

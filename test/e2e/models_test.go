@@ -5,75 +5,77 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"pointsman/test/rig"
 )
 
 // TestModels serves several models from two pools behind one address.
 func TestModels(t *testing.T) {
-	everyProxy(t, func(t *testing.T, r release) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		names := []string{"llama-70b", "my-alias", "qwen-7b", "canary", "redirected"}
-		o := engineOptions{Models: names, LoRA: []string{"sql-adapter"}}
-		l1, l2, q1 := startEngine(t, "l1", o), startEngine(t, "l2", o), startEngine(t, "q1", o)
-		s := newSite(t, r, fmt.Sprintf(`
+		o := rig.EngineOptions{Models: names, LoRA: []string{"sql-adapter"}}
+		l1, l2, q1 := rig.StartEngine(t, "l1", o), rig.StartEngine(t, "l2", o), rig.StartEngine(t, "q1", o)
+		s := rig.NewSite(t, r, fmt.Sprintf(`
 models:
   canary: {split: {llama: 90, qwen: 10}}
   redirected: qwen
 pools:
   llama: {models: [llama-70b, my-alias], replicas: %s}
   qwen: {models: [qwen-7b], lora: [sql-adapter], replicas: %s}
-`, replicasYAML(l1, l2), replicasYAML(q1)))
-		s.start()
-		client := newClient(4, true, false)
+`, rig.ReplicasYAML(l1, l2), rig.ReplicasYAML(q1)))
+		s.Start()
+		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
 
 		// send returns the pool whose engine served.
-		send := func(c call) string {
+		send := func(c rig.Call) string {
 			t.Helper()
-			a := c.do(client, s.front)
-			if err := c.check(a); err != nil {
-				t.Errorf("%.60s: %v", c.body, err)
+			a := c.Do(client, s.Front)
+			if err := c.Check(a); err != nil {
+				t.Errorf("%.60s: %v", c.Body, err)
 				return ""
 			}
-			return map[byte]string{'l': "llama", 'q': "qwen"}[a.engine[0]]
+			return map[byte]string{'l': "llama", 'q': "qwen"}[a.Engine[0]]
 		}
 		late := func(model string) []byte {
-			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}],"max_tokens":1,"model":%q}`, fill(1_500_000, 0), model)
+			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}],"max_tokens":1,"model":%q}`, rig.Fill(1_500_000, 0), model)
 		}
 		unseen := "llama" // the default pool serves a model that is beyond what the agent sees
-		if r.can.wholeBody {
+		if r.Can.WholeBody {
 			unseen = "qwen"
 		}
 		for _, c := range []struct {
 			what string
-			call
+			rig.Call
 			pool string
 		}{
-			{"the model of the first pool", call{body: chat("llama-70b", 300, 1, false, 0)}, "llama"},
-			{"a second name", call{body: chat("my-alias", 300, 1, true, 0)}, "llama"},
-			{"the model of the second pool", call{body: chat("qwen-7b", 300, 1, false, 0)}, "qwen"},
-			{"a LoRA adapter", call{body: chat("sql-adapter", 300, 1, true, 0)}, "qwen"},
-			{"an alias of a pool", call{body: chat("redirected", 300, 1, true, 0)}, "qwen"},
-			{"the model after the messages", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"model":"qwen-7b"}`)}, "qwen"},
-			{"escapes in the model", call{body: []byte(`{"model":"qw\u0065n-7b","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "qwen"},
-			{"a long body, model first", call{body: chat("qwen-7b", 400_000, 1, false, 0)}, "qwen"},
-			{"a long body, chunked", call{body: chat("qwen-7b", 400_000, 1, false, 0), chunked: true}, "qwen"},
-			{"the model beyond what is seen, in a header", call{body: late("qwen-7b"), header: map[string]string{"X-Gateway-Model-Name": "qwen-7b"}}, "qwen"},
-			{"an empty model", call{body: []byte(`{"model":"","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
-			{"no model", call{body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
-			{"the model at the end of a long body", call{body: late("qwen-7b")}, unseen},
-			{"the model at the end of a long body, chunked", call{body: late("qwen-7b"), chunked: true}, unseen},
+			{"the model of the first pool", rig.Call{Body: rig.Chat("llama-70b", 300, 1, false, 0)}, "llama"},
+			{"a second name", rig.Call{Body: rig.Chat("my-alias", 300, 1, true, 0)}, "llama"},
+			{"the model of the second pool", rig.Call{Body: rig.Chat("qwen-7b", 300, 1, false, 0)}, "qwen"},
+			{"a LoRA adapter", rig.Call{Body: rig.Chat("sql-adapter", 300, 1, true, 0)}, "qwen"},
+			{"an alias of a pool", rig.Call{Body: rig.Chat("redirected", 300, 1, true, 0)}, "qwen"},
+			{"the model after the messages", rig.Call{Body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"model":"qwen-7b"}`)}, "qwen"},
+			{"escapes in the model", rig.Call{Body: []byte(`{"model":"qw\u0065n-7b","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "qwen"},
+			{"a long body, model first", rig.Call{Body: rig.Chat("qwen-7b", 400_000, 1, false, 0)}, "qwen"},
+			{"a long body, chunked", rig.Call{Body: rig.Chat("qwen-7b", 400_000, 1, false, 0), Chunked: true}, "qwen"},
+			{"the model beyond what is seen, in a header", rig.Call{Body: late("qwen-7b"), Header: map[string]string{"X-Gateway-Model-Name": "qwen-7b"}}, "qwen"},
+			{"an empty model", rig.Call{Body: []byte(`{"model":"","messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
+			{"no model", rig.Call{Body: []byte(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1}`)}, "llama"},
+			{"the model at the end of a long body", rig.Call{Body: late("qwen-7b")}, unseen},
+			{"the model at the end of a long body, chunked", rig.Call{Body: late("qwen-7b"), Chunked: true}, unseen},
 		} {
 			for range 3 {
-				if got := send(c.call); got != c.pool {
+				if got := send(c.Call); got != c.pool {
 					t.Errorf("%s: served by pool %q, want %q", c.what, got, c.pool)
 				}
 			}
 		}
 		want := 9.0 // three requests thrice
-		if r.can.wholeBody {
+		if r.Can.WholeBody {
 			want = 0
 		}
-		if n := s.agent.metrics()["pointsman_model_unseen_total"]; n != want {
+		if n := s.Agent.Metrics()["pointsman_model_unseen_total"]; n != want {
 			t.Errorf("pointsman_model_unseen_total is %v, want %v", n, want)
 		}
 
@@ -83,16 +85,16 @@ pools:
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := call{body: fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":"hi"}]}`, quoted)}
-			a := c.do(client, s.front)
+			c := rig.Call{Body: fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":"hi"}]}`, quoted)}
+			a := c.Do(client, s.Front)
 			var e struct {
 				Error struct {
 					Message, Type, Param, Code string
 				}
 			}
-			if err := json.Unmarshal(a.body, &e); a.status != 404 || err != nil || a.header.Get("Content-Type") != "application/json" ||
+			if err := json.Unmarshal(a.Body, &e); a.Status != 404 || err != nil || a.Header.Get("Content-Type") != "application/json" ||
 				e.Error.Message == "" || e.Error.Type != "invalid_request_error" || e.Error.Param != "model" || e.Error.Code != "model_not_found" {
-				t.Errorf("model %.20q: %d %v %s (%v)", name, a.status, a.header, a.body, err)
+				t.Errorf("model %.20q: %d %v %s (%v)", name, a.Status, a.Header, a.Body, err)
 			}
 			if name == "gpt-5" && !strings.Contains(e.Error.Message, name) {
 				t.Errorf("the refusal does not name %s: %s", name, e.Error.Message)
@@ -102,7 +104,7 @@ pools:
 		// The split: of 300, the tenth is 30, and 8 or 60 come once in a million.
 		by := map[string]int{}
 		for range 300 {
-			by[send(call{body: chat("canary", 300, 1, false, 0)})]++
+			by[send(rig.Call{Body: rig.Chat("canary", 300, 1, false, 0)})]++
 		}
 		if by["qwen"] < 8 || by["qwen"] > 60 {
 			t.Errorf("a split of 90 to 10 gave %v", by)
@@ -110,7 +112,7 @@ pools:
 		// A session stays on its branch, and sessions take both.
 		branches := map[string]int{}
 		for i := range 60 {
-			c := call{body: chat("canary", 300, 1, false, 0), header: map[string]string{"X-Session-Id": fmt.Sprint("session ", i)}}
+			c := rig.Call{Body: rig.Chat("canary", 300, 1, false, 0), Header: map[string]string{"X-Session-Id": fmt.Sprint("session ", i)}}
 			first := send(c)
 			branches[first]++
 			for range 2 {
@@ -123,22 +125,22 @@ pools:
 			t.Errorf("60 sessions on the branches: %v", branches)
 		}
 		for _, p := range []string{"llama", "qwen"} {
-			st := s.agent.settled(p)
-			if st.FellOpen != 0 || st.Outcomes["served"] != st.Decisions || st.ended() != st.Decisions {
+			st := s.Agent.Settled(p)
+			if st.FellOpen != 0 || st.Outcomes["served"] != st.Decisions || st.Ended() != st.Decisions {
 				t.Errorf("%+v", st)
 			}
-			s.idle(st)
+			s.Idle(st)
 		}
-		s.untroubled()
+		s.Untroubled()
 
 		// The same without the agent: each model still reaches its pool, or the
 		// default one of a proxy that does not read the model.
-		s.agent.kill()
+		s.Agent.Kill()
 		for model, want := range map[string]string{"llama-70b": "llama", "qwen-7b": "qwen", "sql-adapter": "qwen", "my-alias": "llama"} {
-			if !r.can.readsModel {
+			if !r.Can.ReadsModel {
 				want = "llama"
 			}
-			if got := send(call{body: chat(model, 300, 1, false, 0)}); got != want {
+			if got := send(rig.Call{Body: rig.Chat(model, 300, 1, false, 0)}); got != want {
 				t.Errorf("without an agent, %s is served by pool %q, want %q", model, got, want)
 			}
 		}

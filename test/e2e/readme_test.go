@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"pointsman/test/rig"
 )
 
 // TestNginxReadme follows the README's nginx part to the letter, with a folder
@@ -22,16 +24,16 @@ func TestNginxReadme(t *testing.T) {
 	if !ok || !ok2 || !ok3 {
 		t.Fatal("no such part")
 	}
-	r := nginxes(t)[0]
-	o := engineOptions{Models: []string{model}}
-	r1, r2 := startEngine(t, "r1", o), startEngine(t, "r2", o)
-	s := newSite(t, r, "")
-	conf := filepath.Join(s.dir, "etc", "pointsman.yaml")
-	s.nginx().run(strings.ReplaceAll(fmt.Sprintf(nginxUser, s.front, r1.address, r2.address, port(r1.address)), "#paste location", "proxy_pass http://vllm;"))
+	r := rig.Nginxes(t)[0]
+	o := rig.EngineOptions{Models: []string{rig.Model}}
+	r1, r2 := rig.StartEngine(t, "r1", o), rig.StartEngine(t, "r2", o)
+	s := rig.NewSite(t, r, "")
+	conf := filepath.Join(s.Dir, "etc", "pointsman.yaml")
+	s.Nginx().Run(strings.ReplaceAll(fmt.Sprintf(rig.NginxUser, s.Front, r1.Address, r2.Address, port(r1.Address)), "#paste location", "proxy_pass http://vllm;"))
 	attach := func(line string) {
 		t.Helper()
-		more := []string{"--config", conf, "--out", filepath.Dir(conf), "--nginx-config", filepath.Join(s.nginx().proc.Dir, "nginx.conf")}
-		if out, err := exec.Command(binary, append(strings.Fields(line)[1:], more...)...).CombinedOutput(); err != nil {
+		more := []string{"--config", conf, "--out", filepath.Dir(conf), "--nginx-config", filepath.Join(s.Nginx().Proc.Dir, "nginx.conf")}
+		if out, err := exec.Command(rig.Binary, append(strings.Fields(line)[1:], more...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
 	}
@@ -47,7 +49,7 @@ func TestNginxReadme(t *testing.T) {
 				t.Fatal(err)
 			}
 			const usual = "nginx: unix:///run/pointsman/nginx.sock"
-			own := fmt.Sprintf("nginx: unix://%s/nginx.sock\n  spoe: unix://%s/spoe.sock\n  feed: %s\n  admin: %s", s.dir, s.dir, s.feed, s.agent.admin)
+			own := fmt.Sprintf("nginx: unix://%s/nginx.sock\n  spoe: unix://%s/spoe.sock\n  feed: %s\n  admin: %s", s.Dir, s.Dir, s.Feed, s.Agent.Admin)
 			if !strings.Contains(string(text), usual) {
 				t.Fatalf("written from nginx's configuration:\n%s", text)
 			}
@@ -56,30 +58,30 @@ func TestNginxReadme(t *testing.T) {
 			}
 			attach(line)
 		case strings.Contains(line, "systemctl enable"):
-			s.agent.config = conf
-			s.agent.start()
+			s.Agent.Config = conf
+			s.Agent.Start()
 		case strings.HasPrefix(line, "systemctl reload nginx"):
-			s.nginx().reload()
+			s.Nginx().Reload()
 		}
 	}
 	if steps != 3 {
 		t.Errorf("%d commands, want 3:\n%s", steps, commands)
 	}
-	client := newClient(2, true, false)
+	client := rig.NewClient(2, true, false)
 	defer client.CloseIdleConnections()
 	send := func() {
 		client.CloseIdleConnections()
 		for i := range 10 {
-			c := call{body: chat(model, 400, 4, i%2 == 0, i)}
-			if err := c.check(c.do(client, s.front)); err != nil {
+			c := rig.Call{Body: rig.Chat(rig.Model, 400, 4, i%2 == 0, i)}
+			if err := c.Check(c.Do(client, s.Front)); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	s.awaitAsking("vllm", send, 10)
-	before := s.agent.settled("vllm")
+	awaitAsking(s, "vllm", send, 10)
+	before := s.Agent.Settled("vllm")
 	send()
-	if p := s.agent.settled("vllm"); p.Decisions-before.Decisions != 10 || p.Outcomes["served"]-before.Outcomes["served"] != 10 {
+	if p := s.Agent.Settled("vllm"); p.Decisions-before.Decisions != 10 || p.Outcomes["served"]-before.Outcomes["served"] != 10 {
 		t.Errorf("%+v, before %+v", p, before)
 	}
 }

@@ -5,66 +5,68 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman/test/rig"
 )
 
 // TestRuntimeServers lets a pool without a list of replicas take them from
 // HAProxy: servers added at run time are used soon, weights are
 // followed, and removed ones are forgotten.
 func TestRuntimeServers(t *testing.T) {
-	onEach(t, that(releases(t), func(can abilities) bool { return can.runtime }), func(t *testing.T, r release) {
+	rig.OnEach(t, rig.That(rig.Releases(t), func(can rig.Abilities) bool { return can.Runtime }), func(t *testing.T, r rig.Release) {
 		t.Parallel()
-		a := startEngine(t, "a", engineOptions{Models: []string{model}})
-		b := startEngine(t, "b", engineOptions{Models: []string{model}})
-		s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], policy: random}}\n", pool, model))
-		s.start()
-		client := newClient(4, true, false)
+		a := rig.StartEngine(t, "a", rig.EngineOptions{Models: []string{rig.Model}})
+		b := rig.StartEngine(t, "b", rig.EngineOptions{Models: []string{rig.Model}})
+		s := rig.NewSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], policy: random}}\n", rig.Pool, rig.Model))
+		s.Start()
+		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
 
-		add := func(e *engine) {
+		add := func(e *rig.Engine) {
 			t.Helper()
-			s.haproxy().command(fmt.Sprintf("add server %s/%s %s", pool, e.name, e.address))
-			s.haproxy().command(fmt.Sprintf("enable server %s/%s", pool, e.name))
-			eventually(t, 5*time.Second, e.name+" is used", func() (bool, string) {
-				before := s.agent.pool(pool)
-				if before.replica(e.name).Name == "" {
+			s.HAProxy().Command(fmt.Sprintf("add server %s/%s %s", rig.Pool, e.Name, e.Address))
+			s.HAProxy().Command(fmt.Sprintf("enable server %s/%s", rig.Pool, e.Name))
+			rig.Eventually(t, 5*time.Second, e.Name+" is used", func() (bool, string) {
+				before := s.Agent.Pool(rig.Pool)
+				if before.Replica(e.Name).Name == "" {
 					return false, fmt.Sprintf("%+v", before)
 				}
-				s.serve(client, 4)
-				p := s.agent.pool(pool)
-				return p.replica(e.name).Chosen > 0, fmt.Sprintf("%+v", p)
+				s.Serve(client, 4)
+				p := s.Agent.Pool(rig.Pool)
+				return p.Replica(e.Name).Chosen > 0, fmt.Sprintf("%+v", p)
 			})
 		}
 		add(a)
 		add(b)
-		if r := s.agent.pool(pool).replica("b"); r.Address != b.address {
-			t.Errorf("address of b is %q, want %q", r.Address, b.address)
+		if r := s.Agent.Pool(rig.Pool).Replica("b"); r.Address != b.Address {
+			t.Errorf("address of b is %q, want %q", r.Address, b.Address)
 		}
 
-		s.haproxy().command("set server llama/b weight 9")
-		eventually(t, 5*time.Second, "the weight is known", func() (bool, string) {
-			p := s.agent.pool(pool)
-			return p.replica("b").Weight == 9 && p.replica("a").Weight == 1, fmt.Sprintf("%+v", p)
+		s.HAProxy().Command("set server llama/b weight 9")
+		rig.Eventually(t, 5*time.Second, "the weight is known", func() (bool, string) {
+			p := s.Agent.Pool(rig.Pool)
+			return p.Replica("b").Weight == 9 && p.Replica("a").Weight == 1, fmt.Sprintf("%+v", p)
 		})
 		// Nine of ten go to b: of 200, fewer than 160 come once in a million.
-		if by := s.serve(client, 200); by["b"] < 160 || by["a"] == 0 {
+		if by := s.Serve(client, 200); by["b"] < 160 || by["a"] == 0 {
 			t.Errorf("with weights 1 and 9, served by %v", by)
 		}
 
-		s.haproxy().command("disable server llama/a")
-		s.awaitState("a", 5*time.Second, "down")
-		if by := s.serve(client, 20); by["a"] != 0 {
+		s.HAProxy().Command("disable server llama/a")
+		s.AwaitState("a", 5*time.Second, "down")
+		if by := s.Serve(client, 20); by["a"] != 0 {
 			t.Errorf("in maintenance, a served %d", by["a"])
 		}
-		eventually(t, 5*time.Second, "HAProxy removes a", func() (bool, string) {
-			out := s.haproxy().command("del server llama/a")
+		rig.Eventually(t, 5*time.Second, "HAProxy removes a", func() (bool, string) {
+			out := s.HAProxy().Command("del server llama/a")
 			return strings.Contains(out, "deleted"), out
 		})
-		eventually(t, 5*time.Second, "the agent forgets a", func() (bool, string) {
-			p := s.agent.pool(pool)
+		rig.Eventually(t, 5*time.Second, "the agent forgets a", func() (bool, string) {
+			p := s.Agent.Pool(rig.Pool)
 			return len(p.Replicas) == 1, fmt.Sprintf("%+v", p)
 		})
-		s.serve(client, 10)
-		s.agent.settled(pool)
-		s.untroubled()
+		s.Serve(client, 10)
+		s.Agent.Settled(rig.Pool)
+		s.Untroubled()
 	})
 }

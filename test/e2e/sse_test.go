@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"pointsman/test/rig"
 )
 
 // TestStreamTiming compares when the chunks of streams arrive through the proxy
@@ -16,23 +18,23 @@ import (
 // wrote each chunk, so that its own unevenness does not count. What the proxy adds
 // is what it adds in every turn: what a busy machine adds to some does not count.
 func TestStreamTiming(t *testing.T) {
-	everyProxy(t, func(t *testing.T, r release) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		// A chunk each 4 ms, of two streams at a time.
-		profile := quick
+		profile := rig.Quick
 		profile.Base = 4 * time.Millisecond
-		e := startEngine(t, "r1", engineOptions{Models: []string{model}, Profile: profile})
-		s := newSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", pool, model, replicasYAML(e)))
-		s.start()
+		e := rig.StartEngine(t, "r1", rig.EngineOptions{Models: []string{rig.Model}, Profile: profile})
+		s := rig.NewSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], replicas: %s}}\n", rig.Pool, rig.Model, rig.ReplicasYAML(e)))
+		s.Start()
 		turns := 5
-		if soak {
+		if rig.Soak {
 			turns = 200
 		}
-		client := newClient(4, true, false)
+		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
 		added := time.Hour
 		for turn := range turns {
-			direct := watch(t, client, e, e.address, fmt.Sprint("d", turn))
-			through := watch(t, client, e, s.front, fmt.Sprint("t", turn))
+			direct := watch(t, client, e, e.Address, fmt.Sprint("d", turn))
+			through := watch(t, client, e, s.Front, fmt.Sprint("t", turn))
 			slices.Sort(direct)
 			slices.Sort(through)
 			d, p := direct[len(direct)/2], through[len(through)/2]
@@ -42,20 +44,20 @@ func TestStreamTiming(t *testing.T) {
 		if added >= time.Millisecond {
 			t.Errorf("the proxy adds %v to a chunk (median), want less than 1ms", added)
 		}
-		if p := s.agent.settled(pool); p.Outcomes["served"] != turns || p.Decisions != turns || p.ended() != turns {
+		if p := s.Agent.Settled(rig.Pool); p.Outcomes["served"] != turns || p.Decisions != turns || p.Ended() != turns {
 			t.Errorf("want %d requests: %+v", turns, p)
 		}
-		s.untroubled()
+		s.Untroubled()
 	})
 }
 
 // watch streams an answer of 60 chunks from host and returns the delay of each
 // between the engine and here.
-func watch(t *testing.T, client *http.Client, e *engine, host, id string) []time.Duration {
+func watch(t *testing.T, client *http.Client, e *rig.Engine, host, id string) []time.Duration {
 	t.Helper()
 	const tokens = 60
-	c := call{body: chat(model, 300, tokens, true, 0), header: map[string]string{"X-Watch": id}}
-	r, err := c.request(context.Background(), host, nil)
+	c := rig.Call{Body: rig.Chat(rig.Model, 300, tokens, true, 0), Header: map[string]string{"X-Watch": id}}
+	r, err := c.Request(context.Background(), host, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,19 +80,19 @@ func watch(t *testing.T, client *http.Client, e *engine, host, id string) []time
 			arrived = append(arrived, time.Now())
 		}
 	}
-	v, ok := e.emitted.Load(id)
+	v, ok := e.Emitted.Load(id)
 	if !ok {
 		t.Fatalf("the engine did not see stream %s", id)
 	}
-	em := v.(*emission)
-	em.mu.Lock()
-	defer em.mu.Unlock()
-	if len(arrived) < tokens || len(em.at) < len(arrived) {
-		t.Fatalf("%d chunks written, %d arrived, want at least %d", len(em.at), len(arrived), tokens)
+	em := v.(*rig.Emission)
+	em.Mu.Lock()
+	defer em.Mu.Unlock()
+	if len(arrived) < tokens || len(em.At) < len(arrived) {
+		t.Fatalf("%d chunks written, %d arrived, want at least %d", len(em.At), len(arrived), tokens)
 	}
 	delays := make([]time.Duration, len(arrived))
 	for i, at := range arrived {
-		delays[i] = at.Sub(em.at[i])
+		delays[i] = at.Sub(em.At[i])
 	}
 	return delays
 }

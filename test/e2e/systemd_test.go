@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"pointsman/test/proxies"
+	"pointsman/test/rig"
 )
 
 // notifications is the socket to which a service reports its state to systemd.
@@ -70,7 +71,7 @@ func TestSystemd(t *testing.T) {
 	dir := t.TempDir()
 	notify := listenNotify(t, filepath.Join(dir, "notify.sock"))
 	first, second := filepath.Join(dir, "spoe.sock"), filepath.Join(dir, "chroot-spoe.sock")
-	admin := freeAddress(t)
+	admin := rig.FreeAddress(t)
 	config := filepath.Join(dir, "pointsman.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -83,30 +84,30 @@ func TestSystemd(t *testing.T) {
 	pool := "pools: {llama: {replicas: {r1: {address: \"127.0.0.1:1\"}}}}\n"
 	write(listen + pool)
 
-	a := newAgent(t, config, admin)
+	a := rig.NewAgent(t, config, admin)
 	args := []string{"-l", first, "-l", second, "--fdname=spoe:spoe", "-E", "NOTIFY_SOCKET=" + filepath.Join(dir, "notify.sock"), "-E", "WATCHDOG_USEC=600000"}
-	if coverDir != "" {
-		args = append(args, "-E", "GOCOVERDIR="+coverDir)
+	if rig.CoverDir != "" {
+		args = append(args, "-E", "GOCOVERDIR="+rig.CoverDir)
 	}
-	cmd := exec.Command(activate, append(args, binary, "serve", "--config", config)...)
-	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	cmd := exec.Command(activate, append(args, rig.Binary, "serve", "--config", config)...)
+	cmd.Stdout, cmd.Stderr = &a.Log, &a.Log
 	proxies.EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a.cmd, a.ended = cmd, make(chan struct{})
-	go func() { cmd.Wait(); close(a.ended) }()
+	a.Cmd, a.Ended = cmd, make(chan struct{})
+	go func() { cmd.Wait(); close(a.Ended) }()
 
 	reports := func(state string, times int) {
 		t.Helper()
-		eventually(t, 10*time.Second, "the service reports "+state, func() (bool, string) {
+		rig.Eventually(t, 10*time.Second, "the service reports "+state, func() (bool, string) {
 			n := notify.count(state)
 			return n >= times, fmt.Sprintf("%d of %d times", n, times)
 		})
 	}
 	// The first connection starts the agent; both sockets are served.
 	for _, path := range []string{first, second} {
-		eventually(t, 10*time.Second, path+" is served", func() (bool, string) {
+		rig.Eventually(t, 10*time.Second, path+" is served", func() (bool, string) {
 			c, err := net.Dial("unix", path)
 			if err != nil {
 				return false, err.Error()
@@ -126,7 +127,7 @@ func TestSystemd(t *testing.T) {
 	}
 
 	// A reload applies the file, or refuses it by name and keeps the old one.
-	a.signal(syscall.SIGHUP)
+	a.Signal(syscall.SIGHUP)
 	reports("RELOADING=1", 1)
 	reports("READY=1", 2)
 	for _, bad := range []struct{ text, say string }{
@@ -134,26 +135,26 @@ func TestSystemd(t *testing.T) {
 		{strings.Replace(listen, "feed: off", "feed: \"127.0.0.1:1\"", 1) + pool, "listen.feed"},
 	} {
 		write(bad.text)
-		a.signal(syscall.SIGHUP)
-		eventually(t, 10*time.Second, "the reload is refused", func() (bool, string) {
-			text := a.log.String()
+		a.Signal(syscall.SIGHUP)
+		rig.Eventually(t, 10*time.Second, "the reload is refused", func() (bool, string) {
+			text := a.Log.String()
 			return strings.Contains(text, "reload refused") && strings.Contains(text, bad.say), text
 		})
 	}
-	if p := a.pool("llama"); len(p.Replicas) != 1 {
+	if p := a.Pool("llama"); len(p.Replicas) != 1 {
 		t.Errorf("after refused reloads the pool is %+v", p)
 	}
 	write(listen + "pools: {llama: {replicas: {r1: {address: \"127.0.0.1:1\"}, r2: {address: \"127.0.0.1:2\"}}}}\n")
-	a.signal(syscall.SIGHUP)
-	eventually(t, 10*time.Second, "the new replica is known", func() (bool, string) {
-		p := a.pool("llama")
+	a.Signal(syscall.SIGHUP)
+	rig.Eventually(t, 10*time.Second, "the new replica is known", func() (bool, string) {
+		p := a.Pool("llama")
 		return len(p.Replicas) == 2, fmt.Sprint(len(p.Replicas))
 	})
 
-	a.signal(syscall.SIGTERM)
+	a.Signal(syscall.SIGTERM)
 	reports("STOPPING=1", 1)
-	<-a.ended
-	a.cmd = nil
+	<-a.Ended
+	a.Cmd = nil
 	// systemd owns the sockets: a stopped agent leaves them to it.
 	if _, err := os.Stat(first); err != nil {
 		t.Errorf("the agent removed the socket of systemd: %v", err)

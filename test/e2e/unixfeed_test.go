@@ -8,28 +8,30 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman/test/rig"
 )
 
 // TestUnixSockets has the feed on a unix socket, which no other local user can open. Outcomes arrive as they do over TCP, also those that HAProxy
 // kept while the agent was away. The ring of HAProxy 3.0 would not connect again: there
 // such a feed is refused.
 func TestUnixSockets(t *testing.T) {
-	onEach(t, haproxies(t), func(t *testing.T, r release) {
+	rig.OnEach(t, rig.HAProxies(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
-		s, _ := replicas(t, r, 2, "round_robin")
-		feed := filepath.Join(s.dir, "feed.sock")
-		s.edit(fmt.Sprintf("feed: %q", s.feed), fmt.Sprintf("feed: %q, socket_mode: \"0600\"", "unix://"+feed))
-		if r.version == "3.0" {
-			if out, err := exec.Command(binary, "render", "haproxy", "--config", s.config(), "--version", r.version).CombinedOutput(); err == nil || !strings.Contains(string(out), "never connects again") {
+		s, _ := rig.Replicas(t, r, 2, "round_robin")
+		feed := filepath.Join(s.Dir, "feed.sock")
+		s.Edit(fmt.Sprintf("feed: %q", s.Feed), fmt.Sprintf("feed: %q, socket_mode: \"0600\"", "unix://"+feed))
+		if r.Version == "3.0" {
+			if out, err := exec.Command(rig.Binary, "render", "haproxy", "--config", s.Config(), "--version", r.Version).CombinedOutput(); err == nil || !strings.Contains(string(out), "never connects again") {
 				t.Errorf("%v: %s", err, out)
 			}
 			return
 		}
-		s.start()
-		client := newClient(4, true, false)
+		s.Start()
+		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
-		s.serve(client, 20)
-		p := s.agent.settled(pool)
+		s.Serve(client, 20)
+		p := s.Agent.Settled(rig.Pool)
 		if p.Outcomes["served"] != 20 || p.Decisions != 20 || p.FellOpen != 0 {
 			t.Errorf("%+v", p)
 		}
@@ -37,17 +39,17 @@ func TestUnixSockets(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v %v", info, err)
 		}
-		s.agent.kill()
-		s.serve(client, 5)
-		s.agent.start()
+		s.Agent.Kill()
+		s.Serve(client, 5)
+		s.Agent.Start()
 		// Lines that were on their way when the agent ended are lost, as over TCP.
-		eventually(t, 10*time.Second, "what HAProxy kept arrives", func() (bool, string) {
-			p := s.agent.pool(pool)
+		rig.Eventually(t, 10*time.Second, "what HAProxy kept arrives", func() (bool, string) {
+			p := s.Agent.Pool(rig.Pool)
 			return p.Outcomes["served"] > 0, fmt.Sprint(p)
 		})
-		s.proxy.awaitAgent()
-		s.serve(client, 10)
-		if p := s.agent.settled(pool); p.Outcomes["served"] < 11 || p.Outcomes["served"] > 15 {
+		s.Proxy.AwaitAgent()
+		s.Serve(client, 10)
+		if p := s.Agent.Settled(rig.Pool); p.Outcomes["served"] < 11 || p.Outcomes["served"] > 15 {
 			t.Errorf("%+v", p)
 		}
 	})

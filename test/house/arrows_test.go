@@ -67,6 +67,7 @@ var arrows = map[string][]string{
 
 	// Tests. Nothing imports them but tests.
 	"test/proxies": {},
+	"test/rig":     {},
 	"test/house":   {},
 	"test/e2e":     {},
 }

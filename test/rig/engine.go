@@ -1,4 +1,4 @@
-package e2e
+package rig
 
 import (
 	"bytes"
@@ -17,23 +17,23 @@ import (
 	"pointsman/test/proxies"
 )
 
-// quick is a profile whose time goes by the number of tokens alone: one for
+// Quick is a profile whose time goes by the number of tokens alone: one for
 // each millisecond, whatever the prompt.
-var quick = sim.Profile{
+var Quick = sim.Profile{
 	Name: "quick", PrefillRate: 1e9, Chunk: 1 << 20, Base: time.Millisecond,
 	AttentionDepth: math.Inf(1), MaxRunning: 512,
 }
 
-// engineOptions say what a fake replica serves.
-type engineOptions = fakevllm.Options
+// EngineOptions say what a fake replica serves.
+type EngineOptions = fakevllm.Options
 
-// engine is a fake replica on a port of its own, which it keeps while it is
+// Engine is a fake replica on a port of its own, which it keeps while it is
 // down.
-type engine struct {
-	name, address string
-	sim           *fakevllm.Server
+type Engine struct {
+	Name, Address string
+	Sim           *fakevllm.Server
 	http          *http.Server
-	emitted       sync.Map // X-Watch of a request → *emission
+	Emitted       sync.Map // X-Watch of a request → *emission
 
 	mu       sync.Mutex
 	arrivals []string      // X-Watch of the requests, in their order
@@ -41,22 +41,22 @@ type engine struct {
 	holding  int           // requests with X-Hold that wait
 }
 
-// holds is how many requests with X-Hold wait.
-func (e *engine) holds() int {
+// Holds is how many requests with X-Hold wait.
+func (e *Engine) Holds() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holding
 }
 
-// arrived lists the X-Watch of the requests that came, in their order.
-func (e *engine) arrived() []string {
+// Arrived lists the X-Watch of the requests that came, in their order.
+func (e *Engine) Arrived() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.arrivals)
 }
 
-// release lets the requests with X-Hold go on that have come.
-func (e *engine) release() {
+// Release lets the requests with X-Hold go on that have come.
+func (e *Engine) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	close(e.released)
@@ -64,7 +64,7 @@ func (e *engine) release() {
 }
 
 // held waits for release. It reports false when the client has left before.
-func (e *engine) held(r *http.Request) bool {
+func (e *Engine) held(r *http.Request) bool {
 	body, err := io.ReadAll(r.Body) // from then on the server notices that the client leaves
 	if err != nil {
 		return false
@@ -74,7 +74,7 @@ func (e *engine) held(r *http.Request) bool {
 	released := e.released
 	e.holding++
 	e.mu.Unlock()
-	defer e.sim.Hold()()
+	defer e.Sim.Hold()()
 	defer func() {
 		e.mu.Lock()
 		e.holding--
@@ -88,80 +88,81 @@ func (e *engine) held(r *http.Request) bool {
 	}
 }
 
-// emission is when the chunks of one answer were handed to the network.
-type emission struct {
-	mu sync.Mutex
-	at []time.Time
+// Emission is when the chunks of one answer were handed to the network.
+type Emission struct {
+	Mu sync.Mutex
+	At []time.Time
 }
 
-// startEngine starts a replica that serves the models. It ends with the test.
-func startEngine(t testing.TB, name string, o engineOptions) *engine {
+// StartEngine starts a replica that serves the models. It ends with the test.
+func StartEngine(t testing.TB, name string, o EngineOptions) *Engine {
 	t.Helper()
 	o.Name = name
 	if o.Profile == (sim.Profile{}) {
-		o.Profile = quick
+		o.Profile = Quick
 	}
 	if o.Speed == 0 {
 		o.Speed = 1
 	}
 	o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
-	e := &engine{name: name, sim: fakevllm.New(o)}
-	e.address = freeAddress(t) // none that an outgoing connection could take while it is down
+	e := &Engine{Name: name, Sim: fakevllm.New(o)}
+	e.Address = FreeAddress(t) // none that an outgoing connection could take while it is down
 	e.released = make(chan struct{})
-	e.up(t)
+	e.Up(t)
 	t.Cleanup(func() {
 		e.http.Close()
-		e.sim.Close()
+		e.Sim.Close()
 	})
 	return e
 }
 
-func (e *engine) serve(l net.Listener) {
-	e.http = e.sim.HTTPServer()
+// Serve serves what comes to l.
+func (e *Engine) Serve(l net.Listener) {
+	e.http = e.Sim.HTTPServer()
 	e.http.Handler = e
-	go e.http.Serve(l)
+	go func() { _ = e.http.Serve(l) }()
 }
 
-// down makes the replica refuse connections and cuts those it has. It returns
+// Down makes the replica refuse connections and cuts those it has. It returns
 // when the other ends have noticed: a request that is sent at the same moment on
 // an idle connection would be lost, whatever the proxy does.
-func (e *engine) down(t testing.TB) {
+func (e *Engine) Down(t testing.TB) {
 	t.Helper()
 	proxies.Free(e.http)
-	_, port, _ := net.SplitHostPort(e.address)
-	eventually(t, 10*time.Second, "connections to "+e.name+" are closed", func() (bool, string) {
+	_, port, _ := net.SplitHostPort(e.Address)
+	Eventually(t, 10*time.Second, "connections to "+e.Name+" are closed", func() (bool, string) {
 		n := proxies.Connected(port)
 		return n == 0, fmt.Sprint(n)
 	})
 }
 
-// up makes it listen.
-func (e *engine) up(t testing.TB) {
+// Up makes it listen.
+func (e *Engine) Up(t testing.TB) {
 	t.Helper()
-	e.serve(proxies.Listen(t, e.address))
+	e.Serve(proxies.Listen(t, e.Address))
 }
 
 // ServeHTTP notes the times of the chunks of the answers that are watched, and
 // holds the requests that ask for it.
-func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if id := r.Header.Get("X-Watch"); id != "" {
 		e.mu.Lock()
 		e.arrivals = append(e.arrivals, id)
 		e.mu.Unlock()
-		em := new(emission)
-		e.emitted.Store(id, em)
-		w = &watched{ResponseWriter: w, emission: em}
+		em := new(Emission)
+		e.Emitted.Store(id, em)
+		w = &watched{ResponseWriter: w, Emission: em}
 	}
 	if r.Header.Get("X-Hold") != "" && !e.held(r) {
 		return
 	}
-	e.sim.ServeHTTP(w, r)
+	e.Sim.ServeHTTP(w, r)
 }
 
 // watched notes when each chunk is written out: at the flush that follows.
 type watched struct {
 	http.ResponseWriter
-	*emission
+	*Emission
 	pending int
 }
 
@@ -171,11 +172,11 @@ func (w *watched) Write(b []byte) (int, error) {
 }
 
 func (w *watched) Flush() {
-	w.mu.Lock()
+	w.Mu.Lock()
 	now := time.Now()
 	for ; w.pending > 0; w.pending-- {
-		w.at = append(w.at, now)
+		w.At = append(w.At, now)
 	}
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	w.ResponseWriter.(http.Flusher).Flush()
 }

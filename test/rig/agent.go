@@ -1,4 +1,4 @@
-package e2e
+package rig
 
 import (
 	"bufio"
@@ -20,14 +20,14 @@ import (
 	"pointsman/test/proxies"
 )
 
-// agent is `pointsman serve` as a process that can be ended and started again.
-type agent struct {
+// Agent is `pointsman serve` as a process that can be ended and started again.
+type Agent struct {
 	t      testing.TB
-	config string
-	admin  string // host:port
-	log    output
-	cmd    *exec.Cmd
-	ended  chan struct{}
+	Config string
+	Admin  string // host:port
+	Log    output
+	Cmd    *exec.Cmd
+	Ended  chan struct{}
 }
 
 // output collects what a process writes.
@@ -48,22 +48,22 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// newAgent returns an agent that is not started. It ends with the test, which
+// NewAgent returns an agent that is not started. It ends with the test, which
 // fails when the log holds a panic or a data race.
-func newAgent(t testing.TB, config, admin string) *agent {
-	a := &agent{t: t, config: config, admin: admin}
+func NewAgent(t testing.TB, config, admin string) *Agent {
+	a := &Agent{t: t, Config: config, Admin: admin}
 	t.Cleanup(func() {
-		if a.cmd != nil {
-			a.cmd.Process.Signal(syscall.SIGCONT)
-			a.cmd.Process.Signal(syscall.SIGTERM)
+		if a.Cmd != nil {
+			a.Cmd.Process.Signal(syscall.SIGCONT)
+			a.Cmd.Process.Signal(syscall.SIGTERM)
 			select {
-			case <-a.ended:
+			case <-a.Ended:
 			case <-time.After(10 * time.Second):
 				t.Errorf("the agent does not end at SIGTERM")
-				a.kill()
+				a.Kill()
 			}
 		}
-		text := a.log.String()
+		text := a.Log.String()
 		if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
 			t.Errorf("the agent panicked or raced")
 		}
@@ -74,47 +74,47 @@ func newAgent(t testing.TB, config, admin string) *agent {
 	return a
 }
 
-// start starts the process and waits until it decides.
-func (a *agent) start() {
+// Start starts the process and waits until it decides.
+func (a *Agent) Start() {
 	a.t.Helper()
-	cmd := exec.Command(binary, "serve", "--config", a.config)
-	cmd.Stdout, cmd.Stderr = &a.log, &a.log
+	cmd := exec.Command(Binary, "serve", "--config", a.Config)
+	cmd.Stdout, cmd.Stderr = &a.Log, &a.Log
 	proxies.EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		a.t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	a.cmd, a.ended = cmd, ended
-	eventually(a.t, 10*time.Second, "the agent is ready", func() (bool, string) {
-		_, err := a.get("/readyz")
+	go func() { _ = cmd.Wait(); close(ended) }()
+	a.Cmd, a.Ended = cmd, ended
+	Eventually(a.t, 10*time.Second, "the agent is ready", func() (bool, string) {
+		_, err := a.Get("/readyz")
 		return err == nil, fmt.Sprint(err)
 	})
 }
 
-// kill ends the process by SIGKILL.
-func (a *agent) kill() {
-	a.cmd.Process.Kill()
-	<-a.ended
-	a.cmd = nil
+// Kill ends the process by SIGKILL.
+func (a *Agent) Kill() {
+	a.Cmd.Process.Kill()
+	<-a.Ended
+	a.Cmd = nil
 }
 
-// signal sends sig to the process.
-func (a *agent) signal(sig os.Signal) {
+// Signal sends sig to the process.
+func (a *Agent) Signal(sig os.Signal) {
 	a.t.Helper()
-	if err := a.cmd.Process.Signal(sig); err != nil {
+	if err := a.Cmd.Process.Signal(sig); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
-// ejected is the state of a replica that has failed, for a while.
-const ejected = "ejected"
+// Ejected is the state of a replica that has failed, for a while.
+const Ejected = "ejected"
 
 var adminClient = http.Client{Timeout: 5 * time.Second}
 
-// get asks the admin address.
-func (a *agent) get(path string) ([]byte, error) {
-	resp, err := adminClient.Get("http://" + a.admin + path)
+// Get asks the admin address.
+func (a *Agent) Get(path string) ([]byte, error) {
+	resp, err := adminClient.Get("http://" + a.Admin + path)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +126,9 @@ func (a *agent) get(path string) ([]byte, error) {
 	return b, err
 }
 
-// replicaStatus and poolStatus are the parts of /status that tests look at, as
+// ReplicaStatus is the part of a replica in /status that tests look at, as
 // an operator's script would read them.
-type replicaStatus struct {
+type ReplicaStatus struct {
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	State    string `json:"state"`
@@ -141,23 +141,24 @@ type replicaStatus struct {
 	Failed   int    `json:"failed"`
 }
 
-type poolStatus struct {
+// PoolStatus is the part of a pool.
+type PoolStatus struct {
 	Name         string          `json:"name"`
-	Replicas     []replicaStatus `json:"replicas"`
+	Replicas     []ReplicaStatus `json:"replicas"`
 	Reservations int             `json:"reservations"`
 	Decisions    int             `json:"decisions"`
 	FellOpen     int             `json:"fell_open"`
 	Outcomes     map[string]int  `json:"outcomes"`
 }
 
-// pool returns the status of a pool.
-func (a *agent) pool(name string) poolStatus {
+// Pool returns the status of a pool.
+func (a *Agent) Pool(name string) PoolStatus {
 	a.t.Helper()
-	b, err := a.get("/status")
+	b, err := a.Get("/status")
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	var st struct{ Pools []poolStatus }
+	var st struct{ Pools []PoolStatus }
 	if err := json.Unmarshal(b, &st); err != nil {
 		a.t.Fatalf("/status: %v\n%s", err, b)
 	}
@@ -167,31 +168,31 @@ func (a *agent) pool(name string) poolStatus {
 		}
 	}
 	a.t.Fatalf("/status has no pool %s:\n%s", name, b)
-	return poolStatus{}
+	return PoolStatus{}
 }
 
-// replica returns the status of a replica; its zero value if there is none.
-func (p poolStatus) replica(name string) replicaStatus {
+// Replica returns the status of a replica; its zero value if there is none.
+func (p PoolStatus) Replica(name string) ReplicaStatus {
 	for _, r := range p.Replicas {
 		if r.Name == name {
 			return r
 		}
 	}
-	return replicaStatus{}
+	return ReplicaStatus{}
 }
 
-// ended is the number of outcomes.
-func (p poolStatus) ended() (n int) {
+// Ended is the number of outcomes.
+func (p PoolStatus) Ended() (n int) {
 	for _, c := range p.Outcomes {
 		n += c
 	}
 	return n
 }
 
-// metrics returns /metrics, by series as they are written there.
-func (a *agent) metrics() map[string]float64 {
+// Metrics returns /metrics, by series as they are written there.
+func (a *Agent) Metrics() map[string]float64 {
 	a.t.Helper()
-	b, err := a.get("/metrics")
+	b, err := a.Get("/metrics")
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -210,10 +211,10 @@ func (a *agent) metrics() map[string]float64 {
 	return m
 }
 
-// rss is the agent's resident memory in bytes.
-func (a *agent) rss() int {
+// RSS is the agent's resident memory in bytes.
+func (a *Agent) RSS() int {
 	a.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Cmd.Process.Pid))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -230,12 +231,12 @@ func (a *agent) rss() int {
 	return 0
 }
 
-// settled waits until the pool holds no reservation, and returns its status.
-func (a *agent) settled(pool string) poolStatus {
+// Settled waits until the pool holds no reservation, and returns its status.
+func (a *Agent) Settled(pool string) PoolStatus {
 	a.t.Helper()
-	var p poolStatus
-	eventually(a.t, 10*time.Second, "no reservation is left in pool "+pool, func() (bool, string) {
-		p = a.pool(pool)
+	var p PoolStatus
+	Eventually(a.t, 10*time.Second, "no reservation is left in pool "+pool, func() (bool, string) {
+		p = a.Pool(pool)
 		return p.Reservations == 0, fmt.Sprintf("%+v", p)
 	})
 	return p
@@ -243,9 +244,9 @@ func (a *agent) settled(pool string) poolStatus {
 
 // stayZero checks that the metrics of the given names exist, with whatever labels,
 // and are 0 but for those excused.
-func (a *agent) stayZero(names []string, excused ...string) {
+func (a *Agent) stayZero(names []string, excused ...string) {
 	a.t.Helper()
-	series := a.metrics()
+	series := a.Metrics()
 	for _, name := range names {
 		found := false
 		for s, v := range series {

@@ -1,4 +1,4 @@
-package e2e
+package rig
 
 import (
 	endian "encoding/binary"
@@ -34,8 +34,8 @@ const (
 	ack          = 103
 )
 
-// send writes a frame.
-func (s spop) send(kind byte, payload []byte) error {
+// Send writes a frame.
+func (s spop) Send(kind byte, payload []byte) error {
 	b := append([]byte{0, 0, 0, 0, kind, 0, 0, 0, 1}, 1, 1)
 	if kind == haproxyHello {
 		b[9], b[10] = 0, 0
@@ -61,31 +61,31 @@ func (s spop) receive(kind byte) error {
 	return nil
 }
 
-func (s spop) answered() error { return s.receive(ack) }
-func (s spop) close()          { s.c.Close() }
+func (s spop) Answered() error { return s.receive(ack) }
+func (s spop) Close()          { s.c.Close() }
 
-// ask connects to the agent as HAProxy does and asks for a decision.
-func (h *haproxy) ask(id string, body []byte) (question, error) {
-	c, err := dialUnix(h.spoe)
+// Ask connects to the agent as HAProxy does and asks for a decision.
+func (h *HAProxy) Ask(id string, body []byte) (Question, error) {
+	c, err := dialUnix(h.Spoe)
 	if err != nil {
 		return nil, err
 	}
 	s := spop{c}
 	hello := pair(nil, "supported-versions", "2.0")
 	hello = number(append(text(hello, "max-frame-size"), 3), 131068)
-	if err := s.send(haproxyHello, pair(hello, "capabilities", "pipelining")); err != nil {
+	if err := s.Send(haproxyHello, pair(hello, "capabilities", "pipelining")); err != nil {
 		return s, err
 	}
 	if err := s.receive(agentHello); err != nil {
 		return s, err
 	}
 	m := append(text(nil, "pm-route"), 3)
-	return s, s.send(notify, pair(pair(pair(m, "rid", id), "path", chatPath), "body", string(body)))
+	return s, s.Send(notify, pair(pair(pair(m, "rid", id), "path", ChatPath), "body", string(body)))
 }
 
-// garbage sends what begins well, or not at all, as frames and as log lines.
-func (h *haproxy) garbage(rounds int) {
-	throwAt(h.t, "unix", h.spoe, rounds, func(r *rand.Rand, noise []byte) []byte {
+// Garbage sends what begins well, or not at all, as frames and as log lines.
+func (h *HAProxy) Garbage(rounds int) {
+	throwAt(h.T, "unix", h.Spoe, rounds, func(r *rand.Rand, noise []byte) []byte {
 		frame := func(kind byte, more ...byte) []byte {
 			return append([]byte{0, 0, byte(len(noise) >> 8), byte(len(noise)), kind, 0, 0, 0, 1}, more...)
 		}
@@ -99,7 +99,7 @@ func (h *haproxy) garbage(rounds int) {
 		}
 		return nil
 	})
-	throwAt(h.t, "tcp", h.feed, rounds, func(r *rand.Rand, noise []byte) []byte {
+	throwAt(h.T, "tcp", h.Feed, rounds, func(r *rand.Rand, noise []byte) []byte {
 		switch r.IntN(3) {
 		case 0: // a line whose fields are noise
 			return fmt.Appendf(nil, "%d PM1 ev=close rid=", len(noise)+len("PM1 ev=close rid="))

@@ -1,4 +1,4 @@
-package e2e
+package rig
 
 import (
 	"maps"
@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// traffic is good traffic that goes on until it is stopped. Each request has a
+// Traffic is good traffic that goes on until it is stopped. Each request has a
 // connection of its own: a proxy that is reloaded may close an idle one just as
 // a request is sent on it, with or without an agent.
-type traffic struct {
+type Traffic struct {
 	t       testing.TB
 	done    atomic.Int64
 	quit    chan struct{}
@@ -23,18 +23,18 @@ type traffic struct {
 	failed int
 }
 
-// startTraffic starts clients that send small requests, streams and plain, to
+// StartTraffic starts clients that send small requests, streams and plain, to
 // host, with a pause between them so that two processors are enough. Each that
 // fails fails the test.
-func startTraffic(t testing.TB, host string, clients int) *traffic {
-	return startTrafficOf(t, host, clients, func(i int) call { return small(i%2 == 0) })
+func StartTraffic(t testing.TB, host string, clients int) *Traffic {
+	return StartTrafficOf(t, host, clients, func(i int) Call { return Small(i%2 == 0) })
 }
 
-// startTrafficOf is startTraffic with the requests that next makes, the i-th of
+// StartTrafficOf is startTraffic with the requests that next makes, the i-th of
 // a client at a time.
-func startTrafficOf(t testing.TB, host string, clients int, next func(i int) call) *traffic {
-	tr := &traffic{t: t, quit: make(chan struct{}), by: map[string]int{}}
-	client := newClient(clients, false, false)
+func StartTrafficOf(t testing.TB, host string, clients int, next func(i int) Call) *Traffic {
+	tr := &Traffic{t: t, quit: make(chan struct{}), by: map[string]int{}}
+	client := NewClient(clients, false, false)
 	for n := range clients {
 		tr.clients.Go(func() {
 			for i := n; ; i++ {
@@ -44,10 +44,10 @@ func startTrafficOf(t testing.TB, host string, clients int, next func(i int) cal
 				case <-time.After(5 * time.Millisecond):
 				}
 				c := next(i)
-				a := c.do(client, host)
-				err := c.check(a)
+				a := c.Do(client, host)
+				err := c.Check(a)
 				tr.mu.Lock()
-				tr.by[a.engine]++
+				tr.by[a.Engine]++
 				if err != nil {
 					if tr.failed++; tr.failed <= 10 {
 						t.Errorf("under load: %v", err)
@@ -58,29 +58,29 @@ func startTrafficOf(t testing.TB, host string, clients int, next func(i int) cal
 			}
 		})
 	}
-	t.Cleanup(func() { tr.stop() })
+	t.Cleanup(func() { tr.Stop() })
 	return tr
 }
 
-// stop ends the traffic and returns the number of its requests.
-func (tr *traffic) stop() int {
+// Stop ends the traffic and returns the number of its requests.
+func (tr *Traffic) Stop() int {
 	tr.once.Do(func() { close(tr.quit) })
 	tr.clients.Wait()
 	return int(tr.done.Load())
 }
 
-// servers is how many requests each engine has served so far.
-func (tr *traffic) servers() map[string]int {
+// Servers is how many requests each engine has served so far.
+func (tr *Traffic) Servers() map[string]int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return maps.Clone(tr.by)
 }
 
-// await waits until n further requests have been answered.
-func (tr *traffic) await(n int64) {
+// Await waits until n further requests have been answered.
+func (tr *Traffic) Await(n int64) {
 	tr.t.Helper()
 	want := tr.done.Load() + n
-	eventually(tr.t, 20*time.Second, "requests go on being answered", func() (bool, string) {
+	Eventually(tr.t, 20*time.Second, "requests go on being answered", func() (bool, string) {
 		return tr.done.Load() >= want, ""
 	})
 }

@@ -1,4 +1,4 @@
-package e2e
+package rig
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 // asked is nginx's end of a connection to the agent.
 type asked struct{ c net.Conn }
 
-// answered waits for the decision, which names a location.
-func (a asked) answered() error {
+// Answered waits for the decision, which names a location.
+func (a asked) Answered() error {
 	resp, err := http.ReadResponse(bufio.NewReader(a.c), nil)
 	if err != nil {
 		return err
@@ -24,22 +24,22 @@ func (a asked) answered() error {
 	return nil
 }
 
-func (a asked) close() { a.c.Close() }
+func (a asked) Close() { a.c.Close() }
 
-// ask connects to the agent as nginx does and asks for a decision.
-func (n *nginx) ask(id string, body []byte) (question, error) {
-	c, err := dialUnix(n.socket)
+// Ask connects to the agent as nginx does and asks for a decision.
+func (n *Nginx) Ask(id string, body []byte) (Question, error) {
+	c, err := dialUnix(n.Socket)
 	if err != nil {
 		return nil, err
 	}
 	_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Pointsman-Id: %s\r\nX-Pointsman-Target: @pm_target\r\n"+
-		"Authorization: Bearer some-key\r\nUser-Agent: a-client/1.0\r\nContent-Length: %d\r\n\r\n%s", chatPath, id, len(body), body)
+		"Authorization: Bearer some-key\r\nUser-Agent: a-client/1.0\r\nContent-Length: %d\r\n\r\n%s", ChatPath, id, len(body), body)
 	return asked{c}, err
 }
 
-// garbage sends what begins well, or not at all, as questions and as log lines.
-func (n *nginx) garbage(rounds int) {
-	throwAt(n.t, "unix", n.socket, rounds, func(r *rand.Rand, noise []byte) []byte {
+// Garbage sends what begins well, or not at all, as questions and as log lines.
+func (n *Nginx) Garbage(rounds int) {
+	throwAt(n.T, "unix", n.Socket, rounds, func(r *rand.Rand, noise []byte) []byte {
 		switch r.IntN(4) {
 		case 0:
 			return []byte("POST /v1/chat/completions HTTP/1.1\r\nHost: ")
@@ -50,7 +50,7 @@ func (n *nginx) garbage(rounds int) {
 		}
 		return nil
 	})
-	throwAt(n.t, "udp", n.feed, rounds, func(r *rand.Rand, noise []byte) []byte {
+	throwAt(n.T, "udp", n.Feed, rounds, func(r *rand.Rand, _ []byte) []byte {
 		switch r.IntN(3) {
 		case 0: // a line whose fields are noise
 			return []byte(`<190>Jan  1 00:00:00 pm: {"id":"`)

@@ -1,0 +1,67 @@
+package rig
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+)
+
+// Signal is what tests read of one replica's signals in the output of `pointsman
+// status --signals --json`.
+type Signal struct {
+	Pool    string  `json:"pool"`
+	Replica string  `json:"replica"`
+	Error   string  `json:"error"`
+	Age     float64 `json:"age_s"`
+	Blocks  *struct {
+		Online  int    `json:"online"`
+		Batches uint64 `json:"batches"`
+	} `json:"blocks"`
+}
+
+// Run runs pointsman with args against the agent and returns what it prints.
+func (a *Agent) Run(stdin []byte, args ...string) []byte {
+	a.t.Helper()
+	cmd := exec.Command(Binary, append(args, "--admin", a.Admin)...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		a.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// Signals returns what the agent knows from its engines.
+func (a *Agent) Signals() (list []Signal) {
+	a.t.Helper()
+	out := a.Run(nil, "status", "--signals", "--json")
+	if err := json.Unmarshal(out, &list); err != nil {
+		a.t.Fatalf("status --signals: %v\n%s", err, out)
+	}
+	return list
+}
+
+// Ages explains body and returns the age of each replica's signals in seconds, or
+// -1 for none.
+func (a *Agent) Ages(body []byte) map[string]float64 {
+	a.t.Helper()
+	var x struct {
+		Server     string `json:"server"`
+		Candidates []struct {
+			Replica string   `json:"replica"`
+			Age     *float64 `json:"signal_age_s"`
+		} `json:"candidates"`
+	}
+	out := a.Run(body, "explain", "--json")
+	if err := json.Unmarshal(out, &x); err != nil || x.Server == "" {
+		a.t.Fatalf("explain: %v\n%s", err, out)
+	}
+	ages := map[string]float64{}
+	for _, c := range x.Candidates {
+		ages[c.Replica] = -1
+		if c.Age != nil {
+			ages[c.Replica] = *c.Age
+		}
+	}
+	return ages
+}
