@@ -52,7 +52,8 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	if !v.started {
 		replica.waiting++
 	}
-	a.load.enqueue(v, v.input-a.caches.cached(v), now)
+	v.uncached = v.input - a.caches.cached(v)
+	a.load.enqueue(v, v.uncached, now)
 	a.caches.reserve(v, now)
 }
 

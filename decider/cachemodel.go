@@ -151,8 +151,8 @@ func (m *cacheModel) release(v *reservation) {
 // cached is how many of the prompt tokens of v its replica has already.
 func (m *cacheModel) cached(v *reservation) int {
 	c := v.replica.cache
-	if c == nil {
-		return 0
+	if c == nil || v.from != "" && len(v.request.Blocks) == 0 {
+		return v.cachedThere
 	}
 	return max(0, min(c.Match(v.request.Blocks)*m.blockTokens, v.input-1))
 }

@@ -81,7 +81,11 @@ func (p *Pool) close() {
 	now := p.clock()
 	p.admission.drain(now)
 	for v := p.oldest(); v != nil; v = p.oldest() {
-		p.release(v, Outcome{End: Expired}, now)
+		o := Outcome{End: Expired}
+		p.release(v, o, now)
+		if v.from == "" {
+			p.report.ended(v, &o)
+		}
 	}
 	p.config.Discover = false
 	p.setReplicas(nil)

@@ -82,7 +82,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	seen := r.Blocks
 	defer func() { r.Blocks = seen }()
 	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
-	p.reserve(r, chosen, now)
+	p.reserve(r, chosen, d.Wait, now)
 	if chosen.suspect() {
 		chosen.probed = max(now, 1)
 	}

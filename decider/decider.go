@@ -30,6 +30,10 @@ type Decider struct {
 	// It is set before the first Apply.
 	Secret []byte
 
+	// Journal, unless nil, takes the events of this agent's own reservations. It is
+	// set before the first Apply.
+	Journal Journal
+
 	clock Clock
 	seed  func() uint64
 	pools atomic.Pointer[[]*Pool]
@@ -66,7 +70,7 @@ func (d *Decider) Replace(c Config) (retire func()) {
 	for _, pc := range c.Pools {
 		p := d.Pool(pc.Name)
 		if p == nil {
-			p = newPool(pc.Name, d.Secret, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
+			p = newPool(pc.Name, d.Secret, d.Journal, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
 		}
 		p.configure(pc)
 		byName[pc.Name] = p

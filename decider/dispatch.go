@@ -83,9 +83,6 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	c.Admitted++
 	c.Wait(d.Wait)
 	p.grant(r, d, now)
-	if v := p.find(r.ID); v != nil {
-		v.waited = d.Wait
-	}
 	a.answer(it)
 }
 

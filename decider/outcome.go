@@ -55,6 +55,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		p.stats.Adopted++
 		v = p.account.adopt(id, p, r, now)
 		p.admission.sent(v, 1)
+		p.report.placed(EventPlaced, v, now)
 		return v
 	}
 	if v.replica != r {
@@ -72,6 +73,7 @@ func (p *Pool) Connected(id ID, server []byte) {
 	if v := p.settle(p.find(id), id, server, now); v != nil {
 		p.answered(v)
 		p.renew(v, now)
+		p.report.reached(EventConnected, v, true)
 	}
 	p.admission.dispatch(now)
 }
@@ -88,15 +90,27 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 		if v != nil && v.request.Stream && !v.prefill.reported {
 			v.prefill.reported = true // the engine's count was faster
 			p.load.proxyReported(now)
+			p.report.reached(EventFirstToken, v, true)
 		}
 		return
 	}
 	p.answered(v)
-	v.replica.creditFirstToken(now)
-	p.load.firstToken(v, now)
-	p.start(v, now-v.at, now)
-	p.renew(v, now)
+	firstToken(p, v, now-v.at, true, now)
+	p.report.reached(EventFirstToken, v, true)
 	p.admission.dispatch(now)
+}
+
+// firstToken notes that a proxy reports the first byte of v, ttft after it was
+// decided. The speed is learned from it if it is reported in time.
+func firstToken(p *Pool, v *reservation, ttft time.Duration, inTime bool, now time.Duration) {
+	v.replica.creditFirstToken(now)
+	if inTime {
+		p.load.firstToken(v, now)
+	} else {
+		p.load.dequeue(v, now)
+	}
+	begin(p, v, ttft, now)
+	p.renew(v, now)
 }
 
 // Failed reports that a replica failed a request which has not ended with that:
@@ -112,6 +126,7 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 			p.accuse(v.replica, o, now)
 		}
 		p.release(v, o, now)
+		p.report.ended(v, &o)
 	}
 	p.admission.dispatch(now)
 }
@@ -162,9 +177,10 @@ func (p *Pool) finished(o Outcome) {
 	}
 	if !v.started && o.computed() {
 		v.replica.creditFirstToken(now)
-		p.start(v, max(o.TTFT-v.waited, 0), now)
+		begin(p, v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.release(v, o, now)
+	p.report.ended(v, &o)
 }
 
 // finishedHere is Finished for a request that may have no reservation here; it

@@ -42,6 +42,12 @@ type Observer interface {
 	Finished(r *Request, replica int, o Outcome)
 }
 
+// PeerObserver is implemented by an Observer that also follows what other agents
+// reserve. FirstToken and Finished are called for their requests in any case.
+type PeerObserver interface {
+	ReservedByPeer(r *Request, replica int)
+}
+
 // MemberObserver is implemented by policies and scorers that prepare something
 // for the pool's replicas. Members is called when the membership or a weight has
 // changed; it may allocate.

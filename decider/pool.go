@@ -88,12 +88,14 @@ type Pool struct {
 
 	reclaims reclaims // reservations whose outcomes were lost
 	records  records
+	report   reporter // of own reservations to other agents
+	peers    peers
 	watch    watch
 	stats    PoolStats
 	hits     hitRatio
 }
 
-func newPool(name string, secret []byte, clock Clock, r *rand.Rand) *Pool {
+func newPool(name string, secret []byte, journal Journal, clock Clock, r *rand.Rand) *Pool {
 	p := &Pool{
 		name:      name,
 		keyspace:  append(slices.Clone(secret), name...),
@@ -102,8 +104,10 @@ func newPool(name string, secret []byte, clock Clock, r *rand.Rand) *Pool {
 		account:   account{reservations: newReservations()},
 		gone:      newTombstones(),
 		statesAt:  -blindAfter - 1,
+		report:    reporter{journal: journal},
 	}
 	p.view.pool, p.admission.pool, p.admission.capacity.pool = p, p, p
+	p.report.pool, p.peers.pool = p, p
 	p.load.reservations = &p.account.reservations
 	return p
 }

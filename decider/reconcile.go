@@ -97,10 +97,13 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	for i := list.slots[0].next; i != 0 && lost > 0; {
 		v := list.at(i)
 		i = v.next
-		if v.replica == r && v.at < s.since {
+		if v.replica != r || v.at >= s.since {
+			continue
+		}
+		lost--
+		if !p.peers.answers(v.from) { // else its agent sees the same, and reports it
 			p.reclaims.add(v.id)
 			p.expire(v, now)
-			lost--
 		}
 	}
 }

@@ -30,7 +30,8 @@ type Replica struct {
 	tokens   int // prompt and expected output tokens of the reservations
 	input    int // of these, prompt tokens
 
-	near     int // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere
+	digest   digest // scratch
+	near     int    // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere
 	adapters adapters
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served

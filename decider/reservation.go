@@ -10,22 +10,26 @@ import (
 // of a replica's load. It ends with its outcome or, if the feed loses that, with
 // its lease.
 type reservation struct {
-	id         ID
-	replica    *Replica
-	decided    *Replica // nil = the proxy chose by itself
-	lease      time.Duration
-	at         time.Duration
-	tokens     int  // prompt and expected output
-	input      int  // of these, prompt
-	started    bool // the first byte has come
-	prefill    prefill
-	waited     time.Duration  // how long it was held before it was decided
-	start      float64        // its tenant's start tag, where the proxy queues
-	cache      *kvcache.Cache // counts the request's blocks; nil = none does
-	pinned     bool           // they are pinned there
-	unkeyed    int            // blocks pinned besides
-	request    Request
-	next, prev int32
+	id          ID
+	from        string // the agent that made it; "" = this one
+	listed      uint32 // the last list of that agent that had it
+	replica     *Replica
+	decided     *Replica // nil = the proxy chose by itself
+	lease       time.Duration
+	at          time.Duration
+	tokens      int  // prompt and expected output
+	input       int  // of these, prompt
+	uncached    int  // of these, to be computed, as it was booked
+	cachedThere int  // of these, on the replica, as the agent that made it said
+	started     bool // the first byte has come
+	prefill     prefill
+	waited      time.Duration  // how long it was held before it was decided
+	start       float64        // its tenant's start tag, where the proxy queues
+	cache       *kvcache.Cache // counts the request's blocks; nil = none does
+	pinned      bool           // they are pinned there
+	unkeyed     int            // blocks pinned besides
+	request     Request
+	next, prev  int32
 }
 
 // reservations is a slab of reservations, found by id and listed in the order in
@@ -70,10 +74,11 @@ func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 
 // reset empties v but for its request, which keep replaces, and its neighbours.
 func (v *reservation) reset(id ID) {
-	v.id = id
+	v.id, v.from, v.listed = id, "", 0
 	v.replica, v.decided, v.cache = nil, nil, nil
 	v.lease, v.at, v.waited, v.start = 0, 0, 0, 0
 	v.tokens, v.input, v.unkeyed = 0, 0, 0
+	v.uncached, v.cachedThere = 0, 0
 	v.started, v.pinned = false, false
 	v.prefill = prefill{}
 }

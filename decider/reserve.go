@@ -2,30 +2,26 @@ package decider
 
 import "time"
 
-// reserve books r on replica, as decided. The caller holds the lock.
-func (p *Pool) reserve(r *Request, replica *Replica, now time.Duration) {
+// reserve books r, which was held for so long, on replica, as decided. The caller
+// holds the lock.
+func (p *Pool) reserve(r *Request, replica *Replica, waited, now time.Duration) {
 	if v := p.find(r.ID); v != nil {
 		// The proxy asks again for a request that it could not place: what was
 		// reserved for the first answer ends here.
 		p.stats.Replaced++
-		p.release(v, Outcome{End: Refused}, now)
+		replace(p, v, now)
 	}
-	p.admission.sent(p.account.reserve(r, replica, now), 1)
+	v := p.account.reserve(r, replica, now)
+	v.waited = waited
+	p.admission.sent(v, 1)
+	p.report.placed(EventPlaced, v, now)
 }
 
-// Placed reserves for a request of r.Pool that another agent sent to server, as
-// that agent did. The outcome must be reported here too. Servers that the pool
-// does not have are ignored, and so are requests that it knows.
-func (r *Request) Placed(server string) {
-	p := r.Pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock()
-	replica := p.byName[server]
-	if replica == nil || p.holds(r.ID) {
-		return
-	}
-	p.admission.sent(p.account.reserve(r, replica, now), 1)
+// replace ends v, whose request is decided again.
+func replace(p *Pool, v *reservation, now time.Duration) {
+	o := Outcome{End: Refused}
+	p.release(v, o, now)
+	p.report.ended(v, &o)
 }
 
 // move books v on the replica that really serves it.
@@ -34,8 +30,18 @@ func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
 	p.stats.Mismatches++
 }
 
-// start notes the first byte of v, ttft after the request came; 0 = not known.
+// start notes the first byte of v, ttft after the request came, as its engine counts
+// it.
 func (p *Pool) start(v *reservation, ttft, now time.Duration) {
+	begin(p, v, ttft, now)
+	if v.from == "" {
+		p.report.reached(EventFirstToken, v, false)
+	}
+}
+
+// begin is start for a first byte that the other agents learn of with the end;
+// ttft may be 0, which is not known.
+func begin(p *Pool, v *reservation, ttft, now time.Duration) {
 	p.account.start(v, ttft, now)
 	p.admission.started(v)
 	if p.observer != nil && v.replica.index >= 0 {
@@ -45,6 +51,9 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 
 // release ends v. The caller holds the lock.
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
+	if v.from != "" {
+		p.peers.of(v.from).held--
+	}
 	p.account.end(v, o, now)
 	p.admission.ended(v, now)
 	if p.observer != nil && v.replica.index >= 0 {
@@ -56,7 +65,11 @@ func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 func (p *Pool) expire(v *reservation, now time.Duration) {
 	p.stats.Expired++
 	p.caches.resetSize(v.replica)
-	p.release(v, Outcome{End: Expired}, now)
+	o := Outcome{End: Expired}
+	p.release(v, o, now)
+	if v.from == "" {
+		p.report.ended(v, &o)
+	}
 }
 
 // sweep ends the reservations whose lease has passed.
@@ -82,7 +95,7 @@ func (p *Pool) reclaimOrphans(r *Replica, now time.Duration) {
 	for i := s.slots[0].next; i != 0; {
 		v := s.at(i)
 		i = v.next
-		if v.replica == r && now-v.at > feedWait {
+		if v.replica == r && now-v.at > feedWait && !p.peers.answers(v.from) {
 			p.expire(v, now)
 		}
 	}

@@ -43,6 +43,7 @@ type simulateCmd struct {
 	VisibleChars  int           `help:"Characters of a request that the agent sees; it always knows the length. 0 means all."`
 	Agents        int           `default:"1" help:"Agents that decide in turn (${default})."`
 	Share         time.Duration `help:"Agents apply each other's reservations and outcomes after this delay, such as 5ms; 0s means that they share nothing."`
+	Partition     string        `help:"Agents that share hear nothing of each other for a while, such as 30s@600s: for 30 s, from 600 s on."`
 	Event         []string      `help:"What happens in mid-run: slow@1500s:r3:0.33, leave@600s:r3, join@600s:r3, feedback-lost=5s/60s or foreign=0.3. May be repeated."`
 	SpeedMix      []float64     `help:"Speeds of the replicas in multiples of the profile's, in turn: with 1,0.5 every other replica is half as fast."`
 	Fail          []string      `help:"Replica that dies, such as 60s@3: the time since the first request, and the replica, counted from 0."`
@@ -110,7 +111,11 @@ func (c *simulateCmd) experiment() (*replay.Experiment, error) {
 	maxTokens, err5 := parseTokens(c.MaxTokens)
 	events, err7 := replay.ParseEvents(c.Event)
 	baseline, err6 := c.baseline()
-	if err := errors.Join(err, err2, err3, err4, err5, err6, err7); err != nil {
+	partition, err8 := replay.ParsePartition(c.Partition)
+	if err8 != nil {
+		err8 = fmt.Errorf("partition: %q, %w", c.Partition, err8)
+	}
+	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8); err != nil {
 		return nil, err
 	}
 	return &replay.Experiment{
@@ -118,7 +123,7 @@ func (c *simulateCmd) experiment() (*replay.Experiment, error) {
 			Setup: replay.Setup{Replicas: c.Replicas, Profile: profile, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
 			Rate:  c.Rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 			Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise, Failures: failures,
-			MaxTokens: maxTokens, SLO: slo, Share: c.Share, Events: events,
+			MaxTokens: maxTokens, SLO: slo, Share: c.Share, Partition: partition, Events: events,
 		},
 		Load: c.Load, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds,
 	}, nil

@@ -81,6 +81,9 @@ func (p *routed) Reserved(r *decider.Request, replica int) {
 	p.of(p.list[replica]).Touch(r.Blocks, 0)
 }
 
+// ReservedByPeer implements PeerObserver.
+func (p *routed) ReservedByPeer(r *decider.Request, replica int) { p.Reserved(r, replica) }
+
 // FirstToken implements Observer: the replica that serves is not always the
 // one that was chosen.
 func (p *routed) FirstToken(r *decider.Request, replica int) {
@@ -99,4 +102,5 @@ var (
 	_ decider.PrefixUser     = (*routed)(nil)
 	_ decider.MemberObserver = (*routed)(nil)
 	_ decider.Observer       = (*routed)(nil)
+	_ decider.PeerObserver   = (*routed)(nil)
 )

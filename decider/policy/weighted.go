@@ -177,6 +177,15 @@ func (p *Weighted) Reserved(r *decider.Request, replica int) {
 	}
 }
 
+// ReservedByPeer implements PeerObserver.
+func (p *Weighted) ReservedByPeer(r *decider.Request, replica int) {
+	for _, s := range p.scorers {
+		if o, ok := s.observer.(decider.PeerObserver); ok {
+			o.ReservedByPeer(r, replica)
+		}
+	}
+}
+
 // FirstToken implements Observer.
 func (p *Weighted) FirstToken(r *decider.Request, replica int) {
 	for _, s := range p.scorers {
@@ -201,4 +210,5 @@ var (
 	_ decider.PrefixUser     = (*Weighted)(nil)
 	_ decider.MemberObserver = (*Weighted)(nil)
 	_ decider.Observer       = (*Weighted)(nil)
+	_ decider.PeerObserver   = (*Weighted)(nil)
 )

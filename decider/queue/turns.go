@@ -49,3 +49,31 @@ func (q *Queue[T]) Ahead(band int) (n int) {
 	}
 	return n
 }
+
+// Charge notes that a request of that band and tenant was served elsewhere, which
+// counts towards their shares.
+func (q *Queue[T]) Charge(e Entry) {
+	b := &q.bands[e.Band]
+	t := q.tenant(b, e.Tenant)
+	if waits := t.items.len() > 0; waits {
+		b.backlog.remove(t.start, t.id)
+		defer func() { b.backlog.insert(t.start, t.id, t) }()
+	}
+	t.start = max(t.start, b.tag)
+	// It was its turn there. It is no turn here before those that wait.
+	turn := t.start
+	if b.backlog.len() > 0 {
+		turn = min(turn, b.backlog.at(0).start)
+	}
+	b.tag = max(b.tag, turn)
+	t.start += e.Work / t.weight
+	if w := q.Settings.bands[e.Band].Weight; w > 0 {
+		if b.n == 0 {
+			b.start = max(b.start, q.tag)
+		}
+		b.start += e.Work / float64(w)
+	}
+	if t.items.len() == 0 {
+		b.forget(t)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 // agent is one pointsman agent: a decider on the simulation's clock.
 type agent struct {
+	name    string
 	decider *decider.Decider
 	pool    *decider.Pool
 	request intake.Request
@@ -26,7 +27,13 @@ func newAgent(s *simulation, blockTokens, n int) (*agent, error) {
 		return nil, err
 	}
 	seeds := rand.New(rand.NewPCG(s.o.Seed, 0x6167656e74+uint64(n)))
-	a := &agent{decider: decider.New(func() time.Duration { return s.now }, seeds.Uint64)}
+	a := &agent{
+		name:    fmt.Sprintf("agent%d", n),
+		decider: decider.New(func() time.Duration { return s.now }, seeds.Uint64),
+	}
+	if s.o.Share > 0 && s.o.Agents > 1 {
+		a.decider.Journal = journal{s, a}
+	}
 	c := decider.PoolConfig{
 		Name: poolName, Policy: policy, PolicyName: s.o.PolicyName, PolicyKey: s.o.PolicyName,
 		BlockTokens: blockTokens, CacheTokens: int(float64(s.o.CacheTokens) * s.o.CacheScale),
@@ -176,7 +183,6 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 		return
 	}
 	f.replica, f.redirected = k, k != chosen
-	s.sharePlacement(f)
 	if s.submit(k, f) {
 		s.report(eventConnected, f)
 	}

@@ -126,13 +126,14 @@ func TestForeign(t *testing.T) {
 // TestShare: agents that share at once know all requests in flight; those that
 // share nothing only their own.
 func TestShare(t *testing.T) {
+	demand := make([][]float64, 3) // by agent, without and with sharing
 	for _, share := range []time.Duration{0, time.Millisecond} {
 		s := runEvents(t, func(o *Options) { o.Agents, o.Share = 3, share })
 		most := func(a *agent) int { return int(a.pool.Status().Decisions) }
 		if n := most(s.agents[0]); n != 134 {
 			t.Errorf("agent 0 decided %d times", n)
 		}
-		for s.events.next() < never && s.events.heap[0].flight != nil {
+		for s.events.next() < never && (s.events.heap[0].flight != nil || s.events.heap[0].shared != nil) {
 			e := s.events.pop()
 			s.now = e.at
 			s.handle(e)
@@ -141,13 +142,40 @@ func TestShare(t *testing.T) {
 			if left := a.pool.Status().Reservations; left != 0 {
 				t.Errorf("share %v: agent %d has %d reservations left", share, i, left)
 			}
-			served := uint64(0)
-			for _, n := range a.pool.Status().Outcomes {
-				served += n
-			}
-			if want := 133 + uint64(share/time.Millisecond)*267; served < want-5 || served > want+5 {
-				t.Errorf("share %v: agent %d learned of %d ends, want about %d", share, i, served, want)
-			}
+			demand[i] = append(demand[i], a.pool.Autoscale().Demand)
 		}
+	}
+	for i, d := range demand {
+		if ratio := d[1] / d[0]; ratio < 2.5 || ratio > 3.5 {
+			t.Errorf("agent %d sees %.2f times the demand", i, ratio)
+		}
+	}
+}
+
+// TestPartition: agents that were cut off from each other know the same again, and
+// no request stays reserved.
+func TestPartition(t *testing.T) {
+	s := runEvents(t, func(o *Options) {
+		o.Agents, o.Share, o.Partition = 3, 5*time.Millisecond, Partition{At: time.Second, For: 3 * time.Second}
+	})
+	for s.events.next() < never && (s.events.heap[0].flight != nil || s.events.heap[0].shared != nil) {
+		e := s.events.pop()
+		s.now = e.at
+		s.handle(e)
+	}
+	for i, a := range s.agents {
+		if left := a.pool.Status().Reservations; left != 0 {
+			t.Errorf("agent %d has %d reservations left", i, left)
+		}
+	}
+	for spec, want := range map[string]bool{"": true, "30s@600s": true, "30s": false, "-1s@5s": false, "1s@-5s": false, "x@y": false, "0s@1s": false} {
+		if _, err := ParsePartition(spec); (err == nil) != want {
+			t.Errorf("%q: %v", spec, err)
+		}
+	}
+	o := smallOptions()
+	o.Partition = Partition{For: time.Second}
+	if _, err := Run(smallTrace(1), o); err == nil {
+		t.Error("a partition of one agent")
 	}
 }

@@ -3,6 +3,8 @@ package replay
 import (
 	"container/heap"
 	"time"
+
+	"pointsman/decider"
 )
 
 // event is something that happens, or is reported to an agent, at its time.
@@ -13,6 +15,8 @@ type event struct {
 	replica int
 	flight  *flight
 	agent   *agent // that is told; nil means the one that decided
+	shared  *decider.Event
+	from    string // the agent that reported it
 }
 
 type eventKind uint8
@@ -28,7 +32,9 @@ const (
 	eventDeath    // a replica dies
 	eventHealth   // the proxy has noticed
 	eventChange   // Events.Changes[replica] happens
-	eventPlaced   // another agent has sent a request
+	eventShared   // what another agent has reported
+	eventSilent   // agents notice a partition
+	eventHealed   // and its end
 )
 
 // eventQueue holds future events. Its zero value is empty.

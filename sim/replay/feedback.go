@@ -21,7 +21,6 @@ func (s *simulation) report(kind eventKind, f *flight) {
 		}
 	}
 	e := event{at: s.now + s.o.FeedbackDelay, kind: kind, flight: f}
-	s.toOthers(event{at: e.at + s.o.Share, kind: kind, flight: f})
 	if s.o.FeedbackDelay == 0 {
 		s.handle(e)
 		return
@@ -42,8 +41,14 @@ func (s *simulation) handle(e event) {
 		a.pool.FirstToken(f.id, s.nameBytes[f.replica])
 	case eventFinished:
 		a.pool.Finished(s.outcome(f))
-	case eventPlaced:
-		s.placed(a, f)
+	case eventShared:
+		a.decider.ApplyEvent(e.from, e.shared)
+	case eventSilent:
+		s.silent()
+	case eventHealed:
+		for _, a := range s.agents {
+			a.decider.TellAll()
+		}
 	case eventChange:
 		s.change(&s.o.Events.Changes[e.replica])
 	case eventPoll:

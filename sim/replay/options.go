@@ -57,8 +57,9 @@ type Options struct {
 	SLO SLO
 	// Share is the delay with which agents apply each other's reservations and
 	// outcomes; 0 means that they share nothing.
-	Share  time.Duration
-	Events Events
+	Share     time.Duration
+	Partition Partition
+	Events    Events
 	// Failures are replicas that die, in any order.
 	Failures []Failure
 
@@ -110,6 +111,8 @@ func (o *Options) validate() error {
 		return err
 	}
 	switch {
+	case o.Partition.For > 0 && (o.Share == 0 || o.Agents < 2):
+		return errors.New("a partition of agents that share nothing: want several agents and a sharing delay")
 	case o.Share < 0:
 		return fmt.Errorf("a sharing delay of %v, want 0 or more", o.Share)
 	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):

@@ -110,6 +110,7 @@ func simulate(t *trace.Trace, o *Options) (*simulation, error) {
 	if o.Admission != nil {
 		s.events.push(event{at: dispatchEvery, kind: eventDispatch})
 	}
+	s.schedulePartition()
 	s.events.push(event{at: time.Second, kind: eventSweep})
 	s.run(s.decide)
 	return s, nil

@@ -96,7 +96,7 @@ func TestReplayEndsEveryRequest(t *testing.T) {
 		for s.events.next() < never {
 			e := s.events.pop()
 			s.now = e.at
-			if e.flight != nil {
+			if e.flight != nil || e.shared != nil {
 				s.handle(e)
 			}
 		}

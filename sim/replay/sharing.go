@@ -1,33 +1,86 @@
 package replay
 
-import "pointsman/decider"
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
 
-// sharePlacement lets the other agents reserve for f what its own agent did,
-// after the sharing delay.
-func (s *simulation) sharePlacement(f *flight) {
-	s.toOthers(event{at: s.now + s.o.Share, kind: eventPlaced, flight: f})
+	"pointsman/decider"
+)
+
+// Partition is a time during which no agent hears of another.
+type Partition struct {
+	At  time.Duration // since the first request
+	For time.Duration
 }
 
-// toOthers schedules an event for every agent but the one that decided, if they
-// share.
-func (s *simulation) toOthers(e event) {
-	if s.o.Share <= 0 || e.flight.agent == nil {
+// silentAfter is when agents take each other for gone, as those of a cluster do.
+const silentAfter = 2 * time.Second
+
+var errPartition = errors.New("want DURATION@TIME, such as 30s@600s")
+
+// ParsePartition reads a partition such as 30s@600s. "" is none.
+func ParsePartition(spec string) (p Partition, err error) {
+	if spec == "" {
+		return Partition{}, nil
+	}
+	length, at, ok := strings.Cut(spec, "@")
+	if p.For, err = time.ParseDuration(length); err != nil || !ok || p.For <= 0 {
+		return Partition{}, errPartition
+	}
+	if p.At, err = time.ParseDuration(at); err != nil || p.At < 0 {
+		return Partition{}, errPartition
+	}
+	return p, nil
+}
+
+// cuts reports whether what is sent at that time is lost.
+func (p Partition) cuts(now time.Duration) bool { return p.For > 0 && now >= p.At && now < p.At+p.For }
+
+// schedulePartition has agents notice the partition, and its end.
+func (s *simulation) schedulePartition() {
+	p := s.o.Partition
+	if p.For == 0 || s.o.Share == 0 {
 		return
 	}
+	if p.For > silentAfter {
+		s.events.push(event{at: p.At + silentAfter, kind: eventSilent})
+	}
+	s.events.push(event{at: p.At + p.For, kind: eventHealed})
+}
+
+// silent has every agent take the others for gone.
+func (s *simulation) silent() {
 	for _, a := range s.agents {
-		if a != e.flight.agent {
-			e.agent = a
-			s.events.push(e)
+		for _, other := range s.agents {
+			if other != a {
+				a.decider.Silent(other.name)
+			}
 		}
 	}
 }
 
-// placed reserves for f in the pool of another agent.
-func (s *simulation) placed(a *agent, f *flight) {
-	r := f.request
-	placed := decider.Request{
-		ID: f.id, Pool: a.pool, Session: s.session(r), HasSession: r.HasSession,
-		Input: f.input, Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
-	}
-	placed.Placed(s.names[f.replica])
+// journal sends an agent's events to the others, after the sharing delay.
+type journal struct {
+	*simulation
+	agent *agent
 }
+
+// Add implements decider.Journal.
+func (j journal) Add(e *decider.Event) {
+	s := j.simulation
+	if s.o.Partition.cuts(s.now) {
+		return
+	}
+	kept := *e
+	kept.Request.Blocks = slices.Clone(e.Request.Blocks)
+	kept.Late = s.o.Share
+	for _, a := range s.agents {
+		if a != j.agent {
+			s.events.push(event{at: s.now + s.o.Share, kind: eventShared, agent: a, shared: &kept, from: j.agent.name})
+		}
+	}
+}
+
+var _ decider.Journal = journal{}
