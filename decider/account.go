@@ -40,6 +40,13 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
 	replica.taken.add(now)
 	a.sessions.add(&v.request, replica)
+	a.hold(v, v.input-a.caches.cached(v), now)
+}
+
+// hold adds v to what its replica has in flight, with so many prompt tokens to
+// compute.
+func (a *account) hold(v *reservation, uncached int, now time.Duration) {
+	replica := v.replica
 	if v.request.LoRA != "" {
 		replica.adapters.reserve(v.request.LoRA)
 		if v.started {
@@ -52,8 +59,8 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	if !v.started {
 		replica.waiting++
 	}
-	v.uncached = v.input - a.caches.cached(v)
-	a.load.enqueue(v, v.uncached, now)
+	v.uncached = uncached
+	a.load.enqueue(v, uncached, now)
 	a.caches.reserve(v, now)
 }
 

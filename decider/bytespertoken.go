@@ -80,8 +80,12 @@ func (e *bytesPerTokenEstimator) learn(bytes, tokens float64) {
 	if e.tokens == 0 {
 		e.bytes, e.tokens = scalePrior*bytesPerToken, scalePrior
 	}
-	e.bytes = e.bytes*(1-scaleDecay) + bytes
-	e.tokens = e.tokens*(1-scaleDecay) + tokens
+	e.set(e.bytes*(1-scaleDecay)+bytes, e.tokens*(1-scaleDecay)+tokens)
+}
+
+// set makes so many bytes to so many tokens the evidence.
+func (e *bytesPerTokenEstimator) set(bytes, tokens float64) {
+	e.bytes, e.tokens = bytes, tokens
 	e.bits.Store(math.Float64bits(min(maxScale, max(minScale, e.bytes/e.tokens))))
 }
 

@@ -53,7 +53,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 		r.atProxy, r.proxyCounts = max(s.Requests, 0), s.Counted
 		reconcile(p, r, false, now)
 		if r.down && s.Idle {
-			p.reclaimOrphans(r, now)
+			reclaimOrphans(p, r, now)
 		}
 		if !r.listed {
 			r.address = s.Address

@@ -105,6 +105,19 @@ func (s *reservations) unlink(v *reservation) {
 	s.slots[v.next].prev = v.prev
 }
 
+// place moves v, whose lease is set, to where the list has leases that end as late.
+func (s *reservations) place(v *reservation) {
+	i := s.index(v)
+	s.unlink(v)
+	after := s.slots[0].prev
+	for after != 0 && s.slots[after].lease > v.lease {
+		after = s.slots[after].prev
+	}
+	v.prev, v.next = after, s.slots[after].next
+	s.slots[v.next].prev = i
+	s.slots[after].next = i
+}
+
 // remove frees v. Its contents stay until the slot is used again.
 func (s *reservations) remove(v *reservation) {
 	i := s.index(v)

@@ -87,7 +87,7 @@ func (p *Pool) sweep() {
 // any more. HAProxy 2.6 reports no end of a request whose replica closes before
 // it answers, if the client has sent others before over the same connection.
 // Reservations of the last feedWait are left to the feed.
-func (p *Pool) reclaimOrphans(r *Replica, now time.Duration) {
+func reclaimOrphans(p *Pool, r *Replica, now time.Duration) {
 	if r.inFlight == 0 {
 		return
 	}

@@ -281,6 +281,15 @@ func (c *Cache) ensure(key uint64, now uint32) uint32 {
 			return i
 		}
 	}
+	i := c.insert(key)
+	if there {
+		c.entries[i].next = stored
+	}
+	return i
+}
+
+// insert adds key, which is absent, and returns its place. It is in no list.
+func (c *Cache) insert(key uint64) uint32 {
 	if 5*(c.n+1) > 3*len(c.table) {
 		c.growTable()
 	}
@@ -297,9 +306,6 @@ func (c *Cache) ensure(key uint64, now uint32) uint32 {
 		c.entries = c.entries[:i+1]
 	}
 	c.entries[i] = entry{key: key, next: unlisted}
-	if there {
-		c.entries[i].next = stored
-	}
 	c.n++
 	c.place(i)
 	return i

@@ -95,6 +95,12 @@ func (p *routed) FirstToken(r *decider.Request, replica int) {
 // Finished implements Observer.
 func (*routed) Finished(*decider.Request, int, decider.Outcome) {}
 
+// RestoreCache implements CacheRestorer: what the pool's caches held is what was
+// sent there.
+func (p *routed) RestoreCache(replica int, blocks []uint64) {
+	p.of(p.list[replica]).Restore(blocks, 0)
+}
+
 // penalty is added to the cost of candidates that come after all others.
 const penalty = 1e12
 
@@ -103,4 +109,5 @@ var (
 	_ decider.MemberObserver = (*routed)(nil)
 	_ decider.Observer       = (*routed)(nil)
 	_ decider.PeerObserver   = (*routed)(nil)
+	_ decider.CacheRestorer  = (*routed)(nil)
 )

@@ -204,6 +204,15 @@ func (p *Weighted) Finished(r *decider.Request, replica int, o decider.Outcome) 
 	}
 }
 
+// RestoreCache implements CacheRestorer.
+func (p *Weighted) RestoreCache(replica int, blocks []uint64) {
+	for _, s := range p.scorers {
+		if c, ok := s.observer.(decider.CacheRestorer); ok {
+			c.RestoreCache(replica, blocks)
+		}
+	}
+}
+
 var (
 	_ decider.Policy         = (*Weighted)(nil)
 	_ decider.Termed         = (*Weighted)(nil)
