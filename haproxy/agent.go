@@ -30,7 +30,11 @@ func NewAgent(in *intake.Intake, l *link.Link, set *metrics.Set) *Agent {
 		link:    l,
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, intake.DecisionBuckets),
 	}
-	a.calls.New = func() any { return &call{agent: a} }
+	a.calls.New = func() any {
+		s := &call{agent: a}
+		s.request.BeforeWait = s.beforeWait
+		return s
+	}
 	return a
 }
 
@@ -38,9 +42,13 @@ func NewAgent(in *intake.Intake, l *link.Link, set *metrics.Set) *Agent {
 type call struct {
 	agent   *Agent
 	request intake.Request
+	message *spoa.Message // during Handle
 	later   spoa.Later
 	ready   atomic.Int32 // of later and the decision, for a request that was held
 }
+
+// beforeWait has the connection read on while the request waits for an engine.
+func (s *call) beforeWait() { s.message.Block() }
 
 // Decided implements decider.Waiter.
 func (s *call) Decided() { s.partDone() }
@@ -66,6 +74,7 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	start := time.Now()
 	a.link.Asked(start)
 	s := a.calls.Get().(*call)
+	s.message = m
 	if a.intake.Handle(&s.request, input(m), s) {
 		// Held: the time until the answer is no cost of ours.
 		a.latency.Update(time.Since(start).Seconds())

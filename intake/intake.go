@@ -115,5 +115,5 @@ func (i *Intake) Prepare(r *Request) bool {
 	}
 	seed := r.seed()
 	r.turns = r.body.Turns(r.turns[:0], seed)
-	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{Body: body, Turns: r.turns, Seed: seed}, &r.Decision)
+	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{Body: body, Turns: r.turns, Seed: seed, BeforeWait: r.BeforeWait}, &r.Decision)
 }

@@ -28,6 +28,9 @@ type Request struct {
 	Decision decider.Decision
 	Queued   bool // the body's priority is its place in the proxy's queues
 
+	// BeforeWait, unless nil, is called before Prepare waits for an engine.
+	BeforeWait func()
+
 	endpoint prompt.Endpoint
 	body     *prompt.Body // nil while the request is held
 	raw      []byte       // the body that was scanned, until Prepare

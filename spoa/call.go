@@ -15,6 +15,10 @@ type call struct {
 	m          Message
 	w          Reply
 
+	// handedOver: another goroutine reads the connection now. Only the goroutine
+	// that runs the Handler uses it.
+	handedOver bool
+
 	mu      sync.Mutex // held while the Handler runs
 	actions action.Actions
 	left    int  // what must end before the ACK: the messages, and each Later
@@ -23,8 +27,9 @@ type call struct {
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// run passes the messages to the handler, on a goroutine of its own.
-func (k *call) run() {
+// run passes the messages to the handler, on the goroutine that reads the connection.
+// It reports whether that goroutine still reads it.
+func (k *call) run() (reads bool) {
 	k.w = Reply{actions: &k.actions, room: k.conn.limit - ackOverhead}
 	k.mu.Lock()
 	k.left = 1
@@ -37,7 +42,9 @@ func (k *call) run() {
 	if k.left > 0 && len(k.actions) == 0 {
 		k.releaseFrame() // no variable points into it
 	}
-	k.end(ok)
+	reads = !k.handedOver
+	k.end(ok, reads)
+	return reads
 }
 
 // handle reports whether the handler did not panic.
@@ -55,8 +62,9 @@ func (k *call) handle() (ok bool) {
 	return true
 }
 
-// end writes the ACK when nothing is left to wait for. It unlocks k.
-func (k *call) end(reuse bool) {
+// end writes the ACK when nothing is left to wait for. It unlocks k. Where more
+// frames may follow, their ACKs are written together.
+func (k *call) end(reuse, moreFollow bool) {
 	done := k.left == 0 && !k.over
 	k.over = k.over || done
 	k.mu.Unlock()
@@ -67,12 +75,12 @@ func (k *call) end(reuse bool) {
 	if k.w.dropped > 0 {
 		c.srv.stats.dropped.Add(k.w.dropped)
 	}
-	if err := c.ack(k); err != nil {
+	if err := c.ack(k, moreFollow); err != nil {
 		c.fail(err)
 	}
 	k.releaseFrame()
 	if reuse {
-		k.conn, k.m, k.w, k.over = nil, Message{}, Reply{}, false
+		k.conn, k.m, k.w, k.over, k.handedOver = nil, Message{}, Reply{}, false, false
 		clear(k.actions)
 		k.actions.Reset()
 		calls.Put(k)
@@ -100,6 +108,15 @@ func (m *Message) Later() Later {
 	return Later{m.call}
 }
 
+// Block is called by a Handler before it waits for something: the connection's next
+// frames are then read on another goroutine. It returns at once.
+func (m *Message) Block() {
+	if k := m.call; !k.handedOver {
+		k.handedOver = true
+		k.conn.handOver()
+	}
+}
+
 // Send lets set fill the answer and sends it. set must not use memory of the
 // message. Send is called once, on another goroutine than the Handler's: it waits
 // for the Handler to return, and may wait for the peer to read.
@@ -112,7 +129,7 @@ func (l Later) Send(set func(w *Reply)) {
 	}
 	k.fill(set)
 	k.left--
-	k.end(true)
+	k.end(true, false)
 }
 
 func (k *call) fill(set func(w *Reply)) {

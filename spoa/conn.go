@@ -30,13 +30,15 @@ const (
 	farewellLimit = 100 * time.Millisecond // for writing the last DISCONNECT
 )
 
-// conn is a connection: one goroutine reads from it, many write to it.
+// conn is a connection. One goroutine at a time reads from it and runs the Handler;
+// when the Handler waits, another goroutine takes over the reading (Message.Block).
+// Many write to it.
 type conn struct {
 	sock   net.Conn  // as the operating system has it
 	closer io.Closer // ends sock and its count in Server.accepted
 	srv    *Server
 
-	// Used by the reading goroutine only.
+	// Used by the goroutine that reads only.
 	in      []byte  // in[r:w] was read from the socket and is not used yet; nil between frames
 	whole   *buffer // the memory of in
 	r, w    int
@@ -61,9 +63,9 @@ type conn struct {
 	why error // why the connection ends, nil if the peer closed it
 
 	writing  sync.Mutex
-	scratch  bytesWriter
-	broken   bool      // a write failed: nothing may follow
-	writeSet time.Time // when the write deadline was last set
+	acks     bytesWriter // not written yet
+	broken   bool        // a write failed: nothing may follow
+	writeSet time.Time   // when the write deadline was last set
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
@@ -78,13 +80,23 @@ func newConn(s *Server, sock net.Conn) *conn {
 	return c
 }
 
-// serve runs the connection until it ends. It never panics.
+// serve reads the connection until it ends, and finishes it, or until another
+// goroutine reads on. It never panics.
 func (c *conn) serve() {
+	if !c.serveFrames() {
+		return
+	}
+	defer c.srv.dropConn(c)
 	defer c.closer.Close()
 	defer c.releaseBuffer()
 	defer c.recover()
-	c.serveFrames()
 	c.finish()
+}
+
+// handOver has another goroutine read on.
+func (c *conn) handOver() {
+	c.flush()
+	go c.serve()
 }
 
 // recover counts and logs a panic of the goroutine that serves the connection.
@@ -94,16 +106,24 @@ func (c *conn) recover() {
 	}
 }
 
-// serveFrames reads frames until the connection ends or one of them ends it.
-func (c *conn) serveFrames() {
+// serveFrames reads frames until the connection ends, or one of them ends it. It
+// reports false when another goroutine reads on.
+func (c *conn) serveFrames() (over bool) {
+	over = true // after a panic, too
 	defer c.recover()
-	c.startFrame()
+	if !c.greeted {
+		c.startFrame()
+	}
 	for {
-		if err := c.next(); err != nil {
+		switch err := c.next(); {
+		case err == nil:
+		case errors.Is(err, errHandedOver):
+			return false
+		default:
 			if !errors.Is(err, io.EOF) {
 				c.fail(err)
 			}
-			return
+			return true
 		}
 	}
 }

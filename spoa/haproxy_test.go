@@ -207,6 +207,7 @@ func TestHAProxyLosesOneConnection(t *testing.T) {
 			r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
 				if m.String("path") == "/hold" {
 					held.Add(1)
+					m.Block()
 					<-gate
 				}
 				w.SetString("got", "x")

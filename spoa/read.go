@@ -63,7 +63,10 @@ func (c *conn) hello(p pairs) error {
 	return nil
 }
 
-// notify starts the call of NOTIFY frame b once there is a free slot.
+// errHandedOver ends the reading on this goroutine: another one goes on.
+var errHandedOver = errors.New("another goroutine reads the connection")
+
+// notify runs the call of NOTIFY frame b once there is a free slot.
 func (c *conn) notify(b []byte, h header) error {
 	if !c.greeted {
 		return refuse(codeInvalid, "NOTIFY before HELLO")
@@ -79,12 +82,19 @@ func (c *conn) notify(b []byte, h header) error {
 		own.free()
 		return err
 	}
-	c.slots <- struct{}{} // waits for an ACK if all slots are in use
+	select {
+	case c.slots <- struct{}{}:
+	default: // all slots are in use
+		c.flush()
+		c.slots <- struct{}{} // waits for an ACK
+	}
 	k := calls.Get().(*call)
 	k.conn, k.frame = c, own
 	k.stream, k.id = h.stream, h.frame
 	c.calls.Add(1)
-	go k.run()
+	if !k.run() {
+		return errHandedOver
+	}
 	return nil
 }
 
@@ -127,6 +137,7 @@ func (c *conn) readFrame() ([]byte, error) {
 		}
 		return b, nil
 	}
+	c.flush()
 	c.cur = getBuffer(size)
 	b := c.cur.bytes
 	have := copy(b, c.in[c.r:c.w])
@@ -142,8 +153,9 @@ func (c *conn) readFrame() ([]byte, error) {
 	return b, nil
 }
 
-// fill reads at least one byte into in.
+// fill writes the ACKs that wait, and reads at least one byte into in.
 func (c *conn) fill() error {
+	c.flush()
 	if c.r == c.w {
 		c.releaseBuffer()
 		n, err := c.readFirst()

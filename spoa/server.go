@@ -23,10 +23,11 @@ const (
 // ErrServerClosed is returned by Serve after Shutdown.
 var ErrServerClosed = errors.New("spoa: server closed")
 
-// Handler answers one message. It is called concurrently, on one goroutine for each
-// frame. The messages of a frame are handled one after the other and share their
-// Reply. A Handler should not block for long: Message.Later delays an answer that
-// must wait. Until the answer is sent, the frame occupies one of the connection's 32
+// Handler answers one message. It is called on the goroutine that reads the
+// connection, so concurrently for several connections. The messages of a frame are
+// handled one after the other and share their Reply. A Handler calls Message.Block
+// before it waits for something, and should not wait for long: Message.Later delays
+// an answer that must wait. Until the answer is sent, the frame occupies one of the connection's 32
 // slots. When the Handler panics, the frame is answered without variables.
 type Handler func(m *Message, w *Reply)
 
@@ -137,10 +138,7 @@ func (s *Server) start(sock net.Conn) {
 		sock.Close()
 		return
 	}
-	go func() {
-		defer s.dropConn(c)
-		c.serve()
-	}()
+	go c.serve()
 }
 
 // Shutdown stops accepting, reads what has already been sent, lets the handlers

@@ -194,6 +194,7 @@ func TestBackpressure(t *testing.T) {
 	var running, most atomic.Int64
 	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
 		most.Store(max(most.Load(), running.Add(1)))
+		m.Block()
 		<-gate
 		running.Add(-1)
 		echo(m, w)

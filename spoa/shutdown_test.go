@@ -20,6 +20,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 				r := start(t, network, &Server{Handler: func(m *Message, w *Reply) {
 					if _, hold := m.Int("hold"); hold {
 						held.Add(1)
+						m.Block()
 						<-gate
 					}
 					echo(m, w)
@@ -121,6 +122,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	gate, running := make(chan struct{}), make(chan struct{})
 	r := start(t, "unix", &Server{Handler: func(m *Message, w *Reply) {
 		close(running)
+		m.Block()
 		<-gate
 	}})
 	c := r.connect(t, 16380)

@@ -7,19 +7,46 @@ import (
 	"github.com/negasus/haproxy-spoe-go/frame"
 )
 
-// ack answers the NOTIFY frame of k.
-func (c *conn) ack(k *call) error {
+// batchLimit is how many bytes of ACKs may wait for the next ones.
+const batchLimit = 16 << 10
+
+// ack answers the NOTIFY frame of k. Where more frames follow, the ACK waits for
+// theirs, until the reading goroutine calls flush.
+func (c *conn) ack(k *call, moreFollow bool) error {
 	f := frame.AcquireFrame()
 	f.Type, f.StreamID, f.FrameID, f.Actions = frame.TypeAgentAck, k.stream, k.id, k.actions
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.scratch = c.scratch[:0]
-	_, err := f.Encode(&c.scratch)
+	before := len(c.acks)
+	_, err := f.Encode(&c.acks)
 	frame.ReleaseFrame(f)
 	if err != nil {
+		c.acks = c.acks[:before]
 		return err
 	}
-	return c.writeLocked(c.scratch, c.srv.writeTimeout())
+	if moreFollow && len(c.acks) < batchLimit {
+		return nil
+	}
+	return c.flushLocked()
+}
+
+// flush writes the ACKs that wait. The reading goroutine calls it before it waits
+// for anything.
+func (c *conn) flush() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := c.flushLocked(); err != nil {
+		c.fail(err)
+	}
+}
+
+func (c *conn) flushLocked() error {
+	if len(c.acks) == 0 {
+		return nil
+	}
+	b := c.acks
+	c.acks = b[:0]
+	return c.writeLocked(b, c.srv.writeTimeout())
 }
 
 // sendHello accepts the connection. It does not announce the capability "async": our
@@ -57,6 +84,9 @@ func (c *conn) send(f *frame.Frame, timeout time.Duration) error {
 func (c *conn) write(b []byte, timeout time.Duration) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if err := c.flushLocked(); err != nil {
+		return err
+	}
 	return c.writeLocked(b, timeout)
 }
 

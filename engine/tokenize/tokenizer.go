@@ -67,6 +67,8 @@ type Prompt struct {
 	// are none.
 	Turns []uint64
 	Seed  uint64 // of the keys of the prompt's blocks
+	// BeforeWait, unless nil, is called before Prepare waits for an engine.
+	BeforeWait func()
 }
 
 // Prepare sets the tokens of r, whose pool's policy compares tokens. It waits for an
@@ -106,6 +108,9 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 	c := t.start(r.Pool, p, o.BlockTokens)
 	if known {
 		return true
+	}
+	if c != nil && p.BeforeWait != nil {
+		p.BeforeWait()
 	}
 	if c != nil && c.wait(o.Timeout) {
 		if c.ok {
