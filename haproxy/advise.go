@@ -70,6 +70,14 @@ func (a *adviser) say(name string, s *section, l *rule, remedy, format string, a
 	}
 }
 
+// warn is say for what is no fault of how pointsman is attached.
+func (a *adviser) warn(name string, s *section, l *rule, remedy, format string, args ...any) {
+	n := len(a.out)
+	if a.say(name, s, l, remedy, format, args...); len(a.out) > n {
+		a.out[n].Level = advice.Warning
+	}
+}
+
 // backend returns the section that holds a backend's servers, or nil.
 func (a *adviser) backend(name string) *section {
 	for _, s := range a.sections {
@@ -163,9 +171,16 @@ func (a *adviser) pool(name string) {
 		return
 	}
 	for j := range b.lines[:i] {
-		if l := &b.lines[j]; l.Is("use-server") && !strings.Contains(l.Text(), "txn.pm.") {
-			a.say("not-followed", b, l, fmt.Sprintf("move it below line %d", b.lines[i].Line), "this use-server comes before the decision's and overrides it")
+		l := &b.lines[j]
+		if !l.Is("use-server") || strings.Contains(l.Text(), "txn.pm.") {
+			continue
 		}
+		remedy := fmt.Sprintf("move it below line %d", b.lines[i].Line)
+		if cond := b.condition(l, 2); cond != "" && !strings.EqualFold(cond, "if true") {
+			a.warn("own-server-first", b, l, remedy+" unless that is meant", "this use-server comes before the decision's: where its condition holds, it overrides the decision")
+			continue
+		}
+		a.say("not-followed", b, l, remedy, "this use-server comes before the decision's and overrides it")
 	}
 	if !b.option("http-server-close") && !b.option("httpclose") {
 		a.say("server-close", b, &b.lines[0], "add option http-server-close",
@@ -279,39 +294,6 @@ func orPools(pool string) string {
 		return "the pools"
 	}
 	return pool
-}
-
-// earlier reports rules of the user's that take requests away before they get to
-// the route.
-func (a *adviser) earlier(l lead) {
-	if !l.route.Is("use_backend") {
-		return
-	}
-	for _, r := range l.own("use_backend") {
-		if r == l.route {
-			return
-		}
-		to := r.Arg(1)
-		if slices.Contains(a.Pools, to) || strings.Contains(to, "%[") || a.asks(to) {
-			continue
-		}
-		cond := l.condition(r, 2)
-		if cond != "" && !llmPath.MatchString(cond) && cond != l.condition(l.route, 2) && a.replicaOf(to) == "" {
-			continue
-		}
-		what := "requests for LLM paths"
-		if cond == "" {
-			what = "all requests"
-		}
-		a.say("own-route-first", l.section, r, fmt.Sprintf("move it below line %d, or remove it", l.route.Line),
-			"this use_backend %s comes before the one that leads to %s and takes %s: pointsman's answer is not followed", to, orPools(l.pool), what)
-	}
-}
-
-// asks reports whether a backend asks by itself.
-func (a *adviser) asks(backend string) bool {
-	b := a.backend(backend)
-	return b != nil && a.block(b) != nil
 }
 
 // replicaOf names a pool one of whose replicas is a server of the backend.

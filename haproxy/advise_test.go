@@ -120,7 +120,7 @@ func advise(t testing.TB, text string, ours bool, w Wanted) (out []string) {
 		}
 	}
 	for _, f := range Advise(files, w) {
-		if f.Level != advice.Fault || f.Rule == "" || f.Remedy == "" {
+		if f.Rule == "" || f.Remedy == "" {
 			t.Errorf("incomplete: %+v", f)
 		}
 		out = append(out, f.String())
@@ -305,6 +305,27 @@ func TestAdviseOwnBackends(t *testing.T) {
 	}
 	if got := advise(t, good[:at], false, want); len(got) == 0 || !strings.Contains(got[0], "no backend llama") {
 		t.Errorf("without the backend: %q", got)
+	}
+}
+
+// TestMeant: a rule of the user's that takes some requests before pointsman's is a
+// warning, for it may be meant so.
+func TestMeant(t *testing.T) {
+	for old, line := range map[string]string{
+		"    use_backend llama if { path_beg /v1/ }": "    use_backend canary if { path_beg /v1/ } { req.hdr(x-canary) -m found }\n    use_backend llama if { path_beg /v1/ }",
+		"backend llama\n": "backend llama\n    use-server r1 if { req.hdr(x-first) -m found }\n",
+	} {
+		site := attachedSites[0]
+		if strings.HasPrefix(old, "backend") {
+			site = attachedSites[2]
+		}
+		got := Advise([]File{{"haproxy.cfg", []byte(strings.Replace(site.text, old, line, 1))}}, attachedWanted())
+		if site.ours { // the file that is rendered is not among them
+			got = slices.DeleteFunc(got, func(f advice.Finding) bool { return f.Rule != "own-route-first" })
+		}
+		if len(got) != 1 || got[0].Level != advice.Warning || !strings.Contains(got[0].Remedy, "unless that is meant") {
+			t.Errorf("%q gives %v", line, got)
+		}
 	}
 }
 

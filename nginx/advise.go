@@ -81,6 +81,13 @@ func (a *adviser) say(rule string, d *Directive, section, remedy, format string,
 	}
 }
 
+// warn is say for what is no fault of how pointsman is attached.
+func (a *adviser) warn(rule string, d *Directive, section, remedy, format string, args ...any) {
+	defer func(level string) { a.level = level }(a.level)
+	a.level = advice.Warning
+	a.say(rule, d, section, remedy, format, args...)
+}
+
 // within is the nearest enclosing block of the name, or the root.
 func (d *Directive) within(name string) *Directive {
 	for d.Parent != nil && d.Name != name {
@@ -178,7 +185,7 @@ func (a *adviser) question(d *Directive) {
 	ask := d.asking()
 	repeats := func(name string) bool { return ask != nil && len(ask.Own(name)) > 0 }
 	if limit := d.Effective("client_max_body_size"); len(limit) == 0 {
-		a.say("max-body", server, "", "set client_max_body_size 100m in the server", "no client_max_body_size: nginx refuses bodies of more than 1 MB")
+		a.warn("max-body", server, "", "set client_max_body_size 100m in the server", "no client_max_body_size: nginx refuses bodies of more than 1 MB")
 	} else if len(server.Effective("client_max_body_size")) == 0 && !repeats("client_max_body_size") {
 		a.say("max-body", limit[0], "", "set it in the server", "this client_max_body_size does not apply to chunked bodies: for them the server's limit of 1 MB applies")
 	}

@@ -34,7 +34,7 @@ const configurations = "../testdata/haproxy"
 // files.
 func configured(t testing.TB) (names []string) {
 	entries, err := os.ReadDir(configurations)
-	if err != nil || len(entries) < 12 {
+	if err != nil || len(entries) < 20 {
 		t.Fatal(len(entries), err)
 	}
 	for _, e := range entries {
@@ -48,9 +48,10 @@ func place(t testing.TB, name, dir string) string {
 	t.Helper()
 	from := filepath.Join(configurations, name)
 	fill := strings.NewReplacer("@front@", "8080", "@front2@", "8081", "@front3@", "8082", "@front4@", "8083",
-		"@cert@", filepath.Join(dir, "cert.pem"), "@map@", filepath.Join(dir, "hosts.map"))
+		"@cert@", filepath.Join(dir, "cert.pem"), "@map@", filepath.Join(dir, "hosts.map"), "@errors@", filepath.Join(dir, "503.http"))
 	put(t, filepath.Join(dir, "cert.pem"), certificate(t))
-	put(t, filepath.Join(dir, "hosts.map"), "example.com site\n")
+	put(t, filepath.Join(dir, "hosts.map"), "ai.example.com vllm\nexample.com site\n")
+	put(t, filepath.Join(dir, "503.http"), "HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\nbusy\n")
 	to := filepath.Join(dir, name)
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -65,6 +66,10 @@ func place(t testing.TB, name, dir string) string {
 	}
 	return to
 }
+
+// backends are named where a configuration does not say by itself which of its
+// backends are LLM engines.
+var backends = map[string][]string{"compose.cfg": {"vllm"}}
 
 func put(t testing.TB, path, text string) {
 	t.Helper()
@@ -146,7 +151,7 @@ func TestConfigurations(t *testing.T) {
 					dir := t.TempDir()
 					path := place(t, name, dir)
 					o := options(path, dir, bin.Version)
-					o.OwnFile = ownFile
+					o.OwnFile, o.Backends = ownFile, backends[name]
 					original := content(t, path)
 					r, err := Attach(o)
 					if err != nil {

@@ -17,7 +17,7 @@ const (
 )
 
 var (
-	llmPath = regexp.MustCompile(`/v1/(chat|completions|embeddings|models|responses|messages|rerank|audio)\b|/(generate|generate_stream|chat/completions)\b`)
+	llmPath = regexp.MustCompile(`/v1/\(?(chat|completions|embeddings|models|responses|messages|rerank|audio)\b|/(generate|generate_stream|chat/completions)\b`)
 	v1Path  = regexp.MustCompile(`(^|[^\w/])\^?/v1\b`)
 	llmName = regexp.MustCompile(`(?i)llm|sglang|llama|\bgpt|openai|mi[sx]tral|qwen|gemma|deepseek|trt-?llm|inference|genai`)
 	llmPort = regexp.MustCompile(`:(8000|30000|11434)$`)

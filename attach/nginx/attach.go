@@ -139,7 +139,7 @@ func (p *plan) routes(routes []*route, chosen []*target) error {
 		if !all && r.problem == "" {
 			r.problem = "the variable " + r.host + " leads to others than LLM engines too: name them all with --backend, or part them"
 		}
-		if strings.HasPrefix(r.host, "$") && !pools && r.problem == "" {
+		if len(r.targets) > 1 && !pools && r.problem == "" {
 			r.problem = "the variable " + r.host + " names upstreams, and the pools must have the same names"
 		}
 		switch {
@@ -266,7 +266,8 @@ func ours(name string) bool { return ownFile.MatchString(name) }
 
 // finish renders our files and makes the edits.
 func (p *plan) finish(t templates.Nginx, config attach.Change) error {
-	p.add(p.http.File, change{from: p.http.Body, to: p.http.Body, line: true, text: p.include(templates.NginxHTTPFile), why: "upstreams of pointsman and its replicas"})
+	file, at := p.httpPlace()
+	p.add(file, change{from: at, to: at, line: true, text: p.include(templates.NginxHTTPFile), why: "upstreams of pointsman and its replicas"})
 	var servers []templates.NginxServer
 	for _, s := range p.servers {
 		servers = append(servers, *s)
@@ -300,6 +301,19 @@ func (p *plan) finish(t templates.Nginx, config attach.Change) error {
 	}
 	p.res.Changes = append(p.res.Changes, config)
 	return nil
+}
+
+// httpPlace is where our file is included at http level: at its begin, so that its
+// log format is known to each server, but after the directives that nginx refuses
+// behind a map.
+func (p *plan) httpPlace() (file string, at int) {
+	file, at = p.http.File, p.http.Body
+	for _, d := range p.http.Block {
+		if d.Name == "map_hash_bucket_size" || d.Name == "map_hash_max_size" {
+			file, at = d.File, d.To
+		}
+	}
+	return file, at
 }
 
 // remove removes those of our files in Out that are not needed.

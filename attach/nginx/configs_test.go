@@ -29,18 +29,21 @@ const configurations = "../testdata/nginx"
 
 // backends are named where a configuration does not say by itself which of its
 // upstreams are LLM engines.
-var backends = map[string][]string{"websocket-cors": {"ollama"}}
+var backends = map[string][]string{"websocket-cors": {"ollama"}, "vllm-docs": {"backend"}, "resolver": {"127.0.0.1:8000"}}
 
 // lay copies a configuration to a folder, with its blanks filled in.
 func lay(t testing.TB, name, dir string) (main string) {
 	t.Helper()
 	from := filepath.Join(configurations, name)
 	fill := strings.NewReplacer("@front@", "8080", "@front2@", "8081", "@front3@", "8082", "@web@", "3000",
-		"@e1@", "8000", "@e2@", "30000", "@dir@", dir, "/run/nginx.pid", dir+"/nginx.pid", "/var/log/nginx/", dir+"/")
+		"@e1@", "8000", "@e2@", "30000", "@t1@", "8443", "@t2@", "8444", "@dir@", dir, "/run/nginx.pid", dir+"/nginx.pid", "/var/log/nginx/", dir+"/")
 	put(t, filepath.Join(dir, "cert.pem"), certificate(t))
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			return link(path, dir+strings.TrimPrefix(path, from))
 		}
 		text, err := os.ReadFile(path)
 		put(t, dir+strings.TrimPrefix(path, from), fill.Replace(string(text)))
@@ -50,6 +53,18 @@ func lay(t testing.TB, name, dir string) (main string) {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "nginx.conf")
+}
+
+// link copies a symbolic link.
+func link(from, to string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(target, to)
 }
 
 func put(t testing.TB, path, text string) {
@@ -125,7 +140,7 @@ func content(t testing.TB, dir string) string {
 // every byte.
 func TestConfigurations(t *testing.T) {
 	entries, err := os.ReadDir(configurations)
-	if err != nil || len(entries) < 12 {
+	if err != nil || len(entries) < 20 {
 		t.Fatal(len(entries), err)
 	}
 	for _, bin := range proxies.Nginxes(t) {

@@ -1,185 +1,111 @@
 package e2e
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
+	"os/user"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"pointsman/test/proxies"
 	"pointsman/test/rig"
 )
 
+// haproxyShapes say how configurations are driven of which the zero shape does
+// not tell it.
+var haproxyShapes = map[string]shape{
+	"acls.cfg":           {calls: with("Host", "api.example.com")},
+	"compose.cfg":        {fronts: []string{"@front@", "@front2@"}, backends: []string{"vllm"}},
+	"gateway.cfg":        {calls: to("/llama/v1/chat/completions", "/mistral/v1/chat/completions")},
+	"h2.cfg":             {fronts: []string{"@front2@"}},
+	"host-map.cfg":       {calls: with("Host", "ai.example.com")},
+	"ingress.cfg":        {calls: with("Host", "models.example.com")},
+	"keys.cfg":           {calls: with("Authorization", "Bearer sk-tests")},
+	"own-log-format.cfg": {fronts: []string{"@front@", "@front2@", "@front3@", "@front4@"}},
+	"tls.cfg":            {secure: "h2"},
+	"two-frontends.cfg":  {calls: with("Authorization", "Bearer x"), fronts: []string{"@front@", "@front2@"}},
+	"two-pools.cfg": {calls: []rig.Call{{Header: map[string]string{"Host": "llama.example.com"}},
+		{Path: "/qwen/v1/chat/completions"}}},
+}
+
 // TestAttachHAProxy attaches to HAProxies that run already, by a reload. All
 // requests are asked about and reported, none fails when the agent is killed,
 // and detaching restores the configuration to the byte.
 func TestAttachHAProxy(t *testing.T) {
-	rig.OnEach(t, rig.HAProxies(t), func(t *testing.T, r rig.Release) {
-		for name, pool := range map[string]string{"tls.cfg": "be_llm", "listen.cfg": "vllm", "own-log-format.cfg": "vllm"} {
-			t.Run(name, func(t *testing.T) {
+	list := rig.HAProxies(t)
+	for i, name := range corpusNames(t, "haproxy") {
+		for _, r := range rotate(list, i) {
+			t.Run(r.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				attachHAProxy(t, r, name, pool)
+				attachHAProxy(t, r, name)
 			})
 		}
-	})
+	}
 }
 
-func attachHAProxy(t *testing.T, r rig.Release, name, pool string) {
-	o := rig.EngineOptions{Models: []string{rig.Model}}
-	l1, l2 := rig.StartEngine(t, "l1", o), rig.StartEngine(t, "l2", o)
+// privileged matches what only root may have HAProxy do, or names accounts that a
+// machine may not have.
+var privileged = regexp.MustCompile(`(?m)^\s*(chroot|user|group|uid|gid)\s.*\n| group proxy\b`)
+
+func attachHAProxy(t *testing.T, r rig.Release, name string) {
 	s := rig.NewSite(t, r, "")
 	h := s.HAProxy()
-	secure := name == "tls.cfg"
-	fronts := []string{s.Front}
-	out := filepath.Join(s.Dir, "out")
-	original, err := os.ReadFile(filepath.Join("../../attach/testdata/haproxy", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(original)
-	fill := func(pairs ...string) { text = strings.NewReplacer(pairs...).Replace(text) }
-	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
-	fill("@front@", port(s.Front), "/run/haproxy/admin.sock", h.Runtime, "@cert@", certificate(t, s.Dir), " ssl verify none", "")
-	for _, blank := range []string{"@front2@", "@front3@", "@front4@"} {
-		if strings.Contains(text, blank) {
-			more := rig.FreeAddress(t)
-			fill(blank, port(more))
-			if name == "own-log-format.cfg" {
-				fronts = append(fronts, more)
-			}
-		}
-	}
-	fill("10.1.0.1:8443", l1.Address, "10.1.0.2:8443", l2.Address, "10.4.0.1:8000", l1.Address, "10.4.0.2:8000", l2.Address,
-		"10.6.0.1:8000", l1.Address, "10.6.0.2:8000", l2.Address, "check port 8000", "check")
-	before := text
-	if err := os.Remove(s.Config()); err != nil {
-		t.Fatal(err)
-	}
-	h.Proc = proxies.Start(t, r.Bin, text)
-	path := filepath.Join(h.Proc.Dir, "haproxy.cfg")
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	command := func(words ...string) {
-		t.Helper()
-		args := append(words, "haproxy", "--haproxy-config", path, "--config", s.Config(), "--out", out, "--write")
-		cmd := exec.Command(rig.Binary, args...)
-		cmd.Env = append(os.Environ(), "PATH="+inPath(t, r.Bin)+":"+os.Getenv("PATH"))
-		if printed, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd.Args, err, printed)
-		}
-	}
-
-	// The usual addresses may be taken on this machine: what attach makes of the
-	// pools stays, and it is run again.
-	command("attach")
-	made, err := os.ReadFile(s.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Configure(fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\n", h.Listen(), s.Feed, s.Agent.Admin) +
-		strings.Replace(string(made), "haproxy:\n", "haproxy:\n  poll: 100ms\n", 1))
-	command("attach")
-	s.Agent.Start()
-	h.Reload()
-	h.AwaitAgent()
-
-	client := plainClient(secure)
-	defer client.CloseIdleConnections()
-	send := func(n int) {
-		t.Helper()
-		for i := range n {
-			c := rig.Small(i%2 == 0)
-			if err := c.Check(c.Do(client, fronts[i%len(fronts)])); err != nil {
-				t.Errorf("request %d to %s: %v", i, fronts[i%len(fronts)], err)
-			}
-		}
-	}
-	const n = 40
-	send(n)
-	p := s.Agent.Settled(pool)
-	if p.Decisions != n || p.Outcomes["served"] != n || p.FellOpen != 0 || h.Questions(s.Agent.Metrics()) != n {
-		t.Errorf("of %d requests: %+v", n, p)
-	}
-	s.Untroubled()
-	s.Agent.Kill()
-	send(20)
-	s.Agent.Start()
-	rig.Eventually(t, 10*time.Second, "decisions come back", func() (bool, string) {
-		send(2)
-		p := s.Agent.Pool(pool)
-		return p.Decisions >= 4, fmt.Sprintf("%+v", p)
-	})
-
-	command("detach")
-	if now, err := os.ReadFile(path); err != nil || string(now) != before {
-		t.Errorf("%v, detached to\n%s", err, now)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("%v, mode %v", err, info.Mode())
-	}
-	h.Reload()
-	send(4)
-}
-
-// inPath is a folder with a haproxy that runs the binary.
-func inPath(t *testing.T, bin proxies.Binary) string {
-	t.Helper()
+	sh := haproxyShapes[name]
 	dir := t.TempDir()
-	script := "#!/bin/sh\nexec '" + strings.Join(bin.Command().Args, "' '") + "' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(dir, "haproxy"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// plainClient is a client whose connections are secure, with HTTP/2 in them, or
-// plain. What it sends is written as for http in either case.
-func plainClient(secure bool) *http.Client {
-	client := rig.NewClient(4, true, secure)
-	if secure {
-		client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
-			return d.DialContext(ctx, network, address)
+	cert := certificate(t, s.Dir)
+	hosts, errors := filepath.Join(s.Dir, "hosts.map"), filepath.Join(s.Dir, "503.http")
+	for path, text := range map[string]string{hosts: "ai.example.com vllm\n", errors: "HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\nbusy\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return client
-}
-
-// certificate lays a certificate with its key into a folder, and returns the
-// path.
-func certificate(t *testing.T, dir string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	blanks := map[string]string{"@front@": s.Front, "@front2@": rig.FreeAddress(t), "@front3@": rig.FreeAddress(t), "@front4@": rig.FreeAddress(t)}
+	fill := []string{"/run/haproxy/admin.sock", h.Runtime, "/run/haproxy.sock", h.Runtime, "ipv4@127.0.0.1:9999", rig.FreeAddress(t),
+		"@cert@", cert, "@map@", hosts, "@errors@", errors, "*:@front", "127.0.0.1:@front", "check port 8000", "check",
+		"ollama.internal:11434 check resolvers dns init-addr none", atPort(t, "o", "11434", cert, false) + " check", "  master-worker\n", ""}
+	for blank, address := range blanks {
+		fill = append(fill, blank, port(address))
 	}
-	c := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, &c, &c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
+	agentAt := fmt.Sprintf("spoe: \"unix://%s\"", h.Spoe)
+	jail := t.TempDir()
+	replicas := map[string]string{}
+	layCorpus(t, filepath.Join(corpus, "haproxy", name), dir, func(text string) string {
+		_, err := user.Lookup("haproxy")
+		if strings.Contains(text, "\tchroot ") && os.Getuid() == 0 && err == nil {
+			// From within a folder that is HAProxy's root no socket is in reach.
+			text = strings.Replace(text, "/var/lib/haproxy", jail, 1)
+			agentAt = fmt.Sprintf("spoe: %q", rig.FreeAddress(t))
+		} else {
+			text = privileged.ReplaceAllString(text, "")
+		}
+		text = strings.NewReplacer(fill...).Replace(strings.NewReplacer("*:@front", "127.0.0.1:@front").Replace(text))
+		return anyReplica.ReplaceAllStringFunc(text, func(address string) string {
+			if replicas[address] == "" {
+				replicas[address] = atPort(t, fmt.Sprint("e", len(replicas)), port(address), cert, false)
+			}
+			return replicas[address]
+		})
+	})
+	fronts := []string{s.Front}
+	if len(sh.fronts) > 0 {
+		fronts = nil
 	}
-	own, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
+	for _, blank := range sh.fronts {
+		fronts = append(fronts, blanks[blank])
 	}
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: own})...)
-	path := filepath.Join(dir, "cert.pem")
-	if err := os.WriteFile(path, both, 0o600); err != nil {
-		t.Fatal(err)
+	h.Proc = proxies.StartIn(t, r.Bin, dir, name)
+	patience := "5s"
+	if r.Version == "2.6" {
+		patience = "1s" // which a dead agent costs
 	}
-	return path
+	drive(s, sh, fronts, filepath.Join(dir, name), "--haproxy-config", func(made string) string {
+		lines := "  poll: 100ms\n  processing_timeout: " + patience + "\n"
+		if !strings.Contains(made, "haproxy:\n") {
+			made = "haproxy:\n" + made
+		}
+		return fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\n", agentAt, s.Feed, s.Agent.Admin) +
+			strings.Replace(made, "haproxy:\n", "haproxy:\n"+lines, 1)
+	}, h.Reload)
 }

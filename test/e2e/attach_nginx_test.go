@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,105 +11,78 @@ import (
 	"pointsman/test/rig"
 )
 
+// nginxShapes say how configurations are driven of which the zero shape does
+// not tell it.
+var nginxShapes = map[string]shape{
+	"api-keys":       {calls: with("Authorization", "Bearer sk-test")},
+	"basic-auth":     {calls: []rig.Call{{Header: map[string]string{"Authorization": "Basic dGVzdHM6c2VjcmV0"}}, {Path: "/open/v1/chat/completions"}}},
+	"gateway":        {calls: to("/gpt-oss-20b/v1/chat/completions", "/qwen3-30b/v1/chat/completions"), secure: "http/1.1"},
+	"headers":        {calls: to("/api/v1/chat/completions")},
+	"one-line":       {calls: to("/v1/chat/completions", "/v2/v1/chat/completions")},
+	"paths":          {calls: to("/llm/v1/chat/completions", "/openai/v1/chat/completions", "/chat", "/old/chat/completions")},
+	"resolver":       {backends: []string{"127.0.0.1:@e1@"}},
+	"tls-h2":         {secure: "h2"},
+	"two-servers":    {fronts: []string{"@front@", "@front2@", "@front3@"}},
+	"vllm-docs":      {backends: []string{"backend"}},
+	"websocket-cors": {calls: to("/ollama/v1/chat/completions"), backends: []string{"ollama"}},
+}
+
 // TestAttachNginx attaches to an nginx that serves, by the command alone: every
 // request is then decided and its outcome heard, none fails when the agent dies,
 // and detaching restores every byte.
 func TestAttachNginx(t *testing.T) {
-	for _, name := range []string{"plain", "auth-request", "debian", "own-logs"} {
-		t.Run(name, func(t *testing.T) {
-			list := rig.Nginxes(t)
-			if name == "debian" || name == "own-logs" {
-				list = list[len(list)-1:]
-			}
-			rig.OnEach(t, list, func(t *testing.T, r rig.Release) {
+	list := rig.Nginxes(t)
+	for i, name := range corpusNames(t, "nginx") {
+		for _, r := range rotate(list, i) {
+			t.Run(r.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				attachNginx(t, r, name)
 			})
-		})
+		}
 	}
 }
 
 func attachNginx(t *testing.T, r rig.Release, name string) {
-	s, engines := rig.Replicas(t, r, 2, "least_requests")
-	fill := strings.NewReplacer("@front@", s.Front, "@front2@", s.Front2, "@front3@", rig.FreeAddress(t), "@web@", port(rig.StartWebsite(t)),
-		"127.0.0.1:@e1@", engines[0].Address, "127.0.0.1:@e2@", engines[1].Address, "@dir@/", "", "user www-data;", "", "127.0.0.1:1 backup", "127.0.0.1:1 down")
-	var conf string
-	var more []proxies.File
-	from := filepath.Join("../../attach/testdata/nginx", name)
-	err := filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if rel := strings.TrimPrefix(path, from+"/"); rel == "nginx.conf" {
-			conf = fill.Replace(string(text))
-		} else {
-			more = append(more, proxies.File{Name: rel, Text: fill.Replace(string(text))})
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	anywhere := name == "headers" || name == "one-line"
+	s := rig.NewSite(t, r, "")
 	n := s.Nginx()
-	n.Conf = "pid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n" + conf
-	if strings.Contains(conf, "\npid ") {
-		n.Conf = conf
-	}
-	n.Proc = proxies.StartNginx(t, r.Bin, n.Conf, more...)
-	s.Agent.Start()
-	client := rig.NewClient(4, true, false)
-	defer client.CloseIdleConnections()
-	s.Serve(client, 4) // not asked about
-
-	files := func() string {
-		var b strings.Builder
-		for _, f := range append(more, proxies.File{Name: "nginx.conf"}) {
-			text, err := os.ReadFile(filepath.Join(n.Proc.Dir, f.Name))
-			fmt.Fprintf(&b, "==> %s %v\n%s", f.Name, err, text)
+	sh := nginxShapes[name]
+	dir := t.TempDir()
+	cert := certificate(t, dir)
+	e1, e2 := atPort(t, "e1", "8000", cert, anywhere), atPort(t, "e2", "30000", cert, anywhere)
+	e3, e4 := atPort(t, "e3", "8443", cert, anywhere), atPort(t, "e4", "8444", cert, anywhere)
+	blanks := map[string]string{"@front@": s.Front, "@front2@": s.Front2, "@front3@": rig.FreeAddress(t)}
+	fill := strings.NewReplacer("@front@", s.Front, "@front2@", s.Front2, "@front3@", blanks["@front3@"], "@web@", port(rig.StartWebsite(t)),
+		"127.0.0.1:@e1@", e1, "localhost:@e1@", e1, "127.0.0.1:@e2@", e2, "localhost:@t1@", e3, "127.0.0.1:@t2@", e4,
+		"@dir@/", "", "user www-data;", "")
+	layCorpus(t, filepath.Join(corpus, "nginx", name)+"/.", dir, func(text string) string {
+		if strings.Contains(text, "http {") || strings.Contains(text, "http{") {
+			if !strings.Contains(text, "\npid ") {
+				text = "pid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n" + text
+			}
 		}
-		return b.String()
-	}
-	before := files()
-	command := func(what string) string {
-		cmd := exec.Command(rig.Binary, what, "nginx", "--nginx-config", filepath.Join(n.Proc.Dir, "nginx.conf"),
-			"--config", s.Config(), "--out", filepath.Join(s.Dir, "etc"), "--write")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", what, err, out)
-		}
-		return string(out)
-	}
-	command("attach")
-	if again := command("attach"); !strings.Contains(again, "nothing to change") {
-		t.Errorf("a second time: %s", again)
-	}
-	n.Proc.Reload()
-	const requests = 40
-	awaitAsking(s, rig.Pool, func() { client.CloseIdleConnections(); s.Serve(client, 4) }, 4)
-	start := s.Agent.Settled(rig.Pool)
-	by := s.Serve(client, requests)
-	p := s.Agent.Settled(rig.Pool)
-	if p.Decisions-start.Decisions != requests || p.Outcomes["served"]-start.Outcomes["served"] != requests || p.FellOpen != 0 {
-		t.Errorf("%d requests by %v: %+v, before %+v", requests, by, p, start)
-	}
-	s.Untroubled()
-
-	s.Agent.Kill()
-	s.Serve(client, 20)
-	s.Agent.Start()
-	rig.Eventually(t, 10*time.Second, "decisions come back", func() (bool, string) {
-		s.Serve(client, 2)
-		p := s.Agent.Pool(rig.Pool)
-		return p.Decisions >= 4, fmt.Sprintf("%+v", p)
+		return fill.Replace(text)
 	})
-
-	command("detach")
-	if after := files(); after != before {
-		t.Errorf("before\n%s\nafter\n%s", before, after)
+	n.Proc = proxies.StartNginxIn(t, r.Bin, dir)
+	fronts := []string{s.Front}
+	if len(sh.fronts) > 0 {
+		fronts = nil
 	}
-	n.Proc.Reload()
-	s.Serve(client, 4)
+	for _, blank := range sh.fronts {
+		fronts = append(fronts, blanks[blank])
+	}
+	backends := sh.backends
+	sh.backends = nil
+	for _, b := range backends {
+		sh.backends = append(sh.backends, fill.Replace(b))
+	}
+	drive(s, sh, fronts, filepath.Join(dir, "nginx.conf"), "--nginx-config", func(made string) string {
+		const usual = "listen:\n  nginx: unix:///run/pointsman/nginx.sock\n"
+		if !strings.Contains(made, usual) {
+			t.Fatalf("attach made\n%s", made)
+		}
+		return strings.Replace(made, usual, fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\nnginx: {processing_timeout: 5s}\n", n.Listen(), s.Feed, s.Agent.Admin), 1)
+	}, n.Reload)
 }
 
 // port is that of an address.

@@ -2,6 +2,7 @@ package proxies
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,19 +65,56 @@ func StartNginx(t testing.TB, bin Binary, conf string, extra ...File) *Nginx {
 	n := &Nginx{Dir: t.TempDir(), t: t, bin: bin}
 	n.Write(File{"nginx.conf", conf})
 	n.Write(extra...)
+	n.start(conf)
+	return n
+}
+
+// StartNginxIn is StartNginx with what lies in a folder already. The files there
+// are made to keep to it.
+func StartNginxIn(t testing.TB, bin Binary, dir string) *Nginx {
+	t.Helper()
+	n := &Nginx{Dir: dir, t: t, bin: bin}
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		now := within(dir, string(text))
+		if d.Name() == "nginx.conf" {
+			now = kept(dir, now)
+		}
+		fmt.Fprintf(&all, "# %s\n%s\n", path, now)
+		if now == string(text) {
+			return nil
+		}
+		return os.WriteFile(path, []byte(now), 0o640)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.start(all.String())
+	return n
+}
+
+// start starts what is in the folder. conf is all of it, or the main part.
+func (n *Nginx) start(conf string) {
+	n.t.Helper()
 	for _, m := range listenLine.FindAllStringSubmatch(conf, -1) {
 		n.ports = append(n.ports, m[1])
 	}
 	n.args = []string{"-p", n.Dir, "-c", filepath.Join(n.Dir, "nginx.conf"), "-g", "daemon off;" + asRoot()}
-	t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		n.stop()
-		if t.Failed() {
-			t.Logf("nginx %s, nginx.conf:\n%s", bin.Version, conf)
-			t.Logf("nginx %s wrote:\n%s", bin.Version, n.Log())
+		if n.t.Failed() {
+			n.t.Logf("nginx %s, nginx.conf:\n%s", n.bin.Version, conf)
+			n.t.Logf("nginx %s wrote:\n%s", n.bin.Version, n.Log())
 		}
 	})
 	n.spawn()
-	return n
 }
 
 // asRoot keeps the workers of an nginx that root starts in the folder's reach.
@@ -103,16 +141,30 @@ func (n *Nginx) Write(files ...File) {
 	}
 }
 
+// within has logs and the pid of a part of a configuration lie in a folder.
+func within(dir, conf string) string {
+	return strings.NewReplacer("/var/log/nginx/error.log", "stderr", "/var/log/nginx/", dir+"/", "/run/nginx.pid", dir+"/nginx.pid").Replace(conf)
+}
+
+// httpBlock matches the begin of the http block, at a line's end or not.
+var httpBlock = regexp.MustCompile(`(?m)(^|[\s;}])http\s*\{(\s*\n)?`)
+
 // kept makes a configuration keep to a folder.
 func kept(dir, conf string) string {
-	conf = strings.ReplaceAll(conf, "/var/log/nginx/error.log", "stderr")
-	conf = strings.ReplaceAll(conf, "/var/log/nginx/", dir+"/")
-	conf = strings.ReplaceAll(conf, "/run/nginx.pid", dir+"/nginx.pid")
+	conf = within(dir, conf)
+	at := httpBlock.FindStringIndex(conf)
+	if at == nil {
+		return conf
+	}
+	begin, end := "    ", ";\n"
+	if conf[at[1]-1] != '\n' {
+		begin, end = "", ";"
+	}
 	var temp strings.Builder
 	for _, m := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		fmt.Fprintf(&temp, "    %s_temp_path %s/%s;\n", m, dir, m)
+		fmt.Fprintf(&temp, "%s%s_temp_path %s/%s%s", begin, m, dir, m, end)
 	}
-	return strings.Replace(conf, "\nhttp {\n", "\nhttp {\n"+temp.String(), 1)
+	return conf[:at[1]] + temp.String() + conf[at[1]:]
 }
 
 // CheckNginx has nginx check a configuration, and returns what it says.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,15 +50,30 @@ var (
 // the configuration binds. It is stopped when the test ends.
 func Start(t testing.TB, bin Binary, cfg string, extra ...File) *Proc {
 	t.Helper()
-	p := &Proc{Dir: t.TempDir(), t: t, bin: bin, args: []string{"-db"}}
-	files := append([]File{{"haproxy.cfg", cfg}}, extra...)
-	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(p.Dir, f.Name), []byte(f.Text), 0o644); err != nil {
+	dir := t.TempDir()
+	var load []string
+	for _, f := range append([]File{{Name: "haproxy.cfg", Text: cfg}}, extra...) {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if strings.HasSuffix(f.Name, ".cfg") {
-			p.args = append(p.args, "-f", f.Name)
+			load = append(load, f.Name)
 		}
+	}
+	return StartIn(t, bin, dir, load...)
+}
+
+// StartIn is Start with what lies in a folder already: load are the files, and
+// folders of .cfg files, that HAProxy loads from it, in their order.
+func StartIn(t testing.TB, bin Binary, dir string, load ...string) *Proc {
+	t.Helper()
+	p := &Proc{Dir: dir, t: t, bin: bin, args: []string{"-db"}}
+	var files []File
+	for _, name := range load {
+		p.args = append(p.args, "-f", name)
+		files = append(files, cfgs(t, dir, name)...)
+	}
+	for _, f := range files {
 		for _, m := range bindLine.FindAllStringSubmatch(f.Text, -1) {
 			p.ports = append(p.ports, m[1])
 		}
@@ -78,12 +94,34 @@ func Start(t testing.TB, bin Binary, cfg string, extra ...File) *Proc {
 	return p
 }
 
+// cfgs reads a file, or the .cfg files of a folder.
+func cfgs(t testing.TB, dir, name string) (files []File) {
+	t.Helper()
+	names := []string{name}
+	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
+		if names, err = filepath.Glob(filepath.Join(dir, name, "*.cfg")); err != nil {
+			t.Fatal(err)
+		}
+		for i := range names {
+			names[i] = filepath.Join(name, filepath.Base(names[i]))
+		}
+	}
+	for _, n := range names {
+		text, err := os.ReadFile(filepath.Join(dir, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, File{Name: n, Text: string(text)})
+	}
+	return files
+}
+
 // Log returns what HAProxy wrote to its standard output and error so far.
 func (p *Proc) Log() string { return p.log.String() }
 
 // Reload starts a new process that takes over the listeners, from the old one's
 // runtime API where it exposes them, and lets the old one finish what it has in
-// flight. It returns when the new one runs. (A master process would run the
+// flight. It returns when the new one runs and the old one takes no more. (A master process would run the
 // binary again without its loader, so there is none.)
 func (p *Proc) Reload() {
 	p.t.Helper()
@@ -91,7 +129,23 @@ func (p *Proc) Reload() {
 	if p.api != "" {
 		args = append([]string{"-x", p.api}, args...)
 	}
+	old := p.cur
 	p.spawn(args...)
+	for deadline := time.Now().Add(15 * time.Second); p.listensStill(old); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("HAProxy %s still listens after a reload", p.bin.Version)
+		}
+	}
+}
+
+// listensStill reports whether a process takes connections on any port.
+func (p *Proc) listensStill(proc *process) bool {
+	select {
+	case <-proc.done:
+		return false
+	default:
+	}
+	return slices.ContainsFunc(p.ports, func(port string) bool { return listens(proc.cmd.Process.Pid, port) })
 }
 
 // Kill ends the running process at once, in mid-request.

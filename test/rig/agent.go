@@ -151,8 +151,8 @@ type PoolStatus struct {
 	Outcomes     map[string]int  `json:"outcomes"`
 }
 
-// Pool returns the status of a pool.
-func (a *Agent) Pool(name string) PoolStatus {
+// Pools returns the status of all pools.
+func (a *Agent) Pools() []PoolStatus {
 	a.t.Helper()
 	b, err := a.Get("/status")
 	if err != nil {
@@ -162,12 +162,19 @@ func (a *Agent) Pool(name string) PoolStatus {
 	if err := json.Unmarshal(b, &st); err != nil {
 		a.t.Fatalf("/status: %v\n%s", err, b)
 	}
-	for _, p := range st.Pools {
+	return st.Pools
+}
+
+// Pool returns the status of a pool.
+func (a *Agent) Pool(name string) PoolStatus {
+	a.t.Helper()
+	list := a.Pools()
+	for _, p := range list {
 		if p.Name == name {
 			return p
 		}
 	}
-	a.t.Fatalf("/status has no pool %s:\n%s", name, b)
+	a.t.Fatalf("/status has no pool %s: %+v", name, list)
 	return PoolStatus{}
 }
 

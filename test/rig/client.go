@@ -74,6 +74,9 @@ func (c Call) Request(ctx context.Context, host string, body io.Reader) (*http.R
 	for k, v := range c.Header {
 		r.Header.Set(k, v)
 	}
+	if v := c.Header["Host"]; v != "" {
+		r.Host = v
+	}
 	return r, nil
 }
 

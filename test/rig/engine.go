@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type EngineOptions = fakevllm.Options
 type Engine struct {
 	Name, Address string
 	Sim           *fakevllm.Server
+	Anywhere      bool // it serves chats below any path, set before the first request
 	http          *http.Server
 	Emitted       sync.Map // X-Watch of a request → *emission
 
@@ -97,6 +99,13 @@ type Emission struct {
 // StartEngine starts a replica that serves the models. It ends with the test.
 func StartEngine(t testing.TB, name string, o EngineOptions) *Engine {
 	t.Helper()
+	// None that an outgoing connection could take while it is down.
+	return StartEngineAt(t, name, FreeAddress(t), o)
+}
+
+// StartEngineAt is StartEngine at an address.
+func StartEngineAt(t testing.TB, name, address string, o EngineOptions) *Engine {
+	t.Helper()
 	o.Name = name
 	if o.Profile == (sim.Profile{}) {
 		o.Profile = Quick
@@ -105,8 +114,7 @@ func StartEngine(t testing.TB, name string, o EngineOptions) *Engine {
 		o.Speed = 1
 	}
 	o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
-	e := &Engine{Name: name, Sim: fakevllm.New(o)}
-	e.Address = FreeAddress(t) // none that an outgoing connection could take while it is down
+	e := &Engine{Name: name, Address: address, Sim: fakevllm.New(o)}
 	e.released = make(chan struct{})
 	e.Up(t)
 	t.Cleanup(func() {
@@ -155,6 +163,9 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Header.Get("X-Hold") != "" && !e.held(r) {
 		return
+	}
+	if e.Anywhere && strings.HasSuffix(r.URL.Path, ChatPath) {
+		r.URL.Path = ChatPath
 	}
 	e.Sim.ServeHTTP(w, r)
 }

@@ -1,0 +1,90 @@
+package haproxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// earlier reports rules of the user's that take requests away before they get to
+// the route.
+func (a *adviser) earlier(l lead) {
+	if !l.route.Is("use_backend") {
+		return
+	}
+	for _, r := range l.own("use_backend") {
+		if r == l.route {
+			return
+		}
+		to := r.Arg(1)
+		if slices.Contains(a.Pools, to) || strings.Contains(to, "%[") || a.asks(to) || a.reported("own-route-first", r) {
+			continue
+		}
+		cond := l.condition(r, 2)
+		same := a.replicaOf(to) != "" || cond != "" && cond == l.condition(l.route, 2)
+		if cond != "" && !llmPath.MatchString(cond) && !same {
+			continue
+		}
+		remedy := fmt.Sprintf("move it below line %d, or remove it", l.route.Line)
+		const format = "this use_backend %s comes before the one that leads to %s and takes %s: pointsman's answer is not followed"
+		switch {
+		case cond == "":
+			a.say("own-route-first", l.section, r, remedy, format, to, orPools(l.pool), "all requests")
+		case same || l.byPathAlone(r):
+			a.say("own-route-first", l.section, r, remedy, format, to, orPools(l.pool), "requests for LLM paths")
+		default:
+			a.warn("own-route-first", l.section, r, remedy+", unless that is meant", format, to, orPools(l.pool), "those requests for LLM paths that its condition selects")
+		}
+	}
+}
+
+// reported reports whether there is a finding of that name at a rule.
+func (a *adviser) reported(name string, r *rule) bool {
+	for _, f := range a.out {
+		if f.Rule == name && f.File == r.file && f.Line == r.Line {
+			return true
+		}
+	}
+	return false
+}
+
+// byPathAlone reports whether the path of an LLM request is enough for a rule's
+// condition to hold.
+func (s *section) byPathAlone(r *rule) bool {
+	i := slices.Index(r.Words, "if")
+	if i < 0 {
+		return false
+	}
+	alone, terms := true, 0
+	for words := r.Words[i+1:]; len(words) > 0; {
+		term, rest := words[:1], words[1:]
+		switch words[0] {
+		case "{", "!{":
+			end := slices.Index(words, "}")
+			if end < 0 {
+				return false
+			}
+			term, rest = words[:end], words[end+1:]
+		case "or", "||":
+			if alone && terms > 0 {
+				return true
+			}
+			alone, terms, words = true, 0, rest
+			continue
+		}
+		text := strings.Join(term, " ")
+		for _, acl := range s.own("acl", text) {
+			text += " " + strings.Join(acl.Words[2:], " ")
+		}
+		alone = alone && llmPath.MatchString(text)
+		terms++
+		words = rest
+	}
+	return alone && terms > 0
+}
+
+// asks reports whether a backend asks by itself.
+func (a *adviser) asks(backend string) bool {
+	b := a.backend(backend)
+	return b != nil && a.block(b) != nil
+}
