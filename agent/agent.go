@@ -73,6 +73,7 @@ func New(o Options) (*Agent, error) {
 	d.Secret = secret()
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
+	in.Tokenizer.Log = o.Log
 	asks := &link.Link{Proxy: "haproxy"}
 	a := &Agent{
 		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),

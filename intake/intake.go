@@ -114,6 +114,13 @@ func (i *Intake) Prepare(r *Request) bool {
 		return true
 	}
 	seed := r.seed()
-	r.turns = r.body.Turns(r.turns[:0], seed)
-	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{Body: body, Turns: r.turns, Seed: seed, BeforeWait: r.BeforeWait}, &r.Decision)
+	turns := seed
+	if r.body.Template != 0 {
+		turns = prompt.Separate(seed, r.body.Template)
+	}
+	r.turns = r.body.Turns(r.turns[:0], turns)
+	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{
+		Body: body, Turns: r.turns, Seed: seed, Chat: r.endpoint == prompt.ChatCompletions, IDs: r.body.TokenIDs > 0,
+		BeforeWait: r.BeforeWait,
+	}, &r.Decision)
 }

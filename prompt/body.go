@@ -51,6 +51,9 @@ type Body struct {
 	Ambiguous bool
 	// MessageCount counts the messages (Responses: input items) begun.
 	MessageCount int
+	// Template is a hash of what shapes the chat template besides messages and tools;
+	// 0 if nothing of it was seen.
+	Template uint64
 	// Complete is whether the closing brace of the document was seen within
 	// the limit and all of its text was recorded.
 	Complete bool
@@ -101,6 +104,7 @@ func (b *Body) reset(data []byte, e Endpoint) {
 	b.MaxTokens, b.max, b.maxCompletion, b.maxOutput = -1, -1, -1, -1
 	b.TextBytes, b.TokenIDs, b.MediaTokens, b.MessageCount = 0, 0, 0, 0
 	b.CutMedium, b.Unseen, b.Opaque, b.Ambiguous = false, 0, false, false
+	b.Template = 0
 	b.Complete, b.Scanned = false, len(data)
 	b.endpoint, b.data = e, data
 	b.arena, b.spans = b.arena[:0], b.spans[:0]
@@ -137,6 +141,11 @@ func (b *Body) document() (complete, dropped bool) {
 				b.full, dropped = false, true
 				i = skipValue(b.data, at)
 			}
+		} else if (b.endpoint == ChatCompletions || b.endpoint == Completions) && shapesTemplate(key) {
+			name := xxhash.Sum64(key)
+			if i = skipValue(b.data, at); i >= 0 {
+				b.Template += chain(name, b.data[at:i])
+			}
 		} else {
 			i = skipValue(b.data, at)
 			if b.endpoint == Other {
@@ -150,6 +159,17 @@ func (b *Body) document() (complete, dropped bool) {
 			return false, dropped
 		}
 	}
+}
+
+// shapesTemplate reports whether the value of a top-level key has a part in how an
+// engine turns messages or a prompt into tokens.
+func shapesTemplate(key []byte) bool {
+	switch string(key) {
+	case "add_generation_prompt", "continue_final_message", "add_special_tokens", "chat_template",
+		"chat_template_kwargs", "documents", "reasoning_effort", "response_format", "mm_processor_kwargs":
+		return true
+	}
+	return false
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")

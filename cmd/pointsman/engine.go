@@ -17,6 +17,7 @@ type engineCmd struct {
 	Name        string   `default:"engine" help:"Name in X-Engine and in each answer."`
 	Model       []string `default:"fake" help:"Models served."`
 	LoRA        []string `name:"lora" help:"LoRA adapters served."`
+	Kind        string   `default:"vllm" enum:"vllm,llamacpp" help:"Engine whose API it has: vllm or llamacpp."`
 	Profile     string   `default:"8b" enum:"8b,70b" help:"Timing: 8b or 70b."`
 	Speed       float64  `default:"1" help:"Speed as a multiple of the profile's; 0 does not wait at all."`
 	BlockSize   int      `default:"16" help:"Tokens per block of KV cache."`
@@ -32,7 +33,8 @@ func (c *engineCmd) Run() error {
 		return err
 	}
 	options := fakevllm.Options{
-		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
+		LlamaCpp: c.Kind == "llamacpp",
+		Name:     c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
 		Events: c.Events, Replay: c.Replay,
 		EventForm: map[string]fakevllm.KVEventsOptions{

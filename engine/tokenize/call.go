@@ -1,10 +1,8 @@
 package tokenize
 
 import (
+	"errors"
 	"time"
-
-	"github.com/bytedance/sonic"
-	"github.com/valyala/fasthttp"
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
@@ -43,10 +41,10 @@ func (t *Tokenizer) start(pool *decider.Pool, p Prompt, blockTokens int) *call {
 	}
 	c := &call{done: make(chan struct{})}
 	t.calls[hash] = c
-	seed, own := p.Seed, append([]byte(nil), p.Body...)
+	seed, chat, own := p.Seed, p.Chat, append([]byte(nil), p.Body...)
 	go func() {
-		if tokens, ok := t.tokenize(pool, own); ok {
-			c.entry = entry{kvcache.AppendKeys(nil, seed, tokens, blockTokens), len(tokens), blockTokens}
+		if lists, ok := t.tokenize(pool, own, chat); ok {
+			c.entry = newEntry(lists, seed, blockTokens)
 			c.ok = true
 			t.cache.put(hash, c.entry)
 		}
@@ -58,39 +56,49 @@ func (t *Tokenizer) start(pool *decider.Pool, p Prompt, blockTokens int) *call {
 	return c
 }
 
-// tokenize asks one replica of the pool, and another one if that fails.
-func (t *Tokenizer) tokenize(pool *decider.Pool, body []byte) ([]uint32, bool) {
+// newEntry is the entry of a request with these prompts. An engine runs each by
+// itself: what it has cached of one says nothing of the next.
+func newEntry(lists [][]uint32, seed uint64, blockTokens int) entry {
+	e := entry{size: blockTokens}
+	for _, tokens := range lists {
+		e.blocks = kvcache.AppendKeys(e.blocks, seed, tokens, blockTokens)
+		e.tokens += len(tokens)
+	}
+	return e
+}
+
+// fromIDs gives r the tokens that its body consists of.
+func (t *Tokenizer) fromIDs(r *decider.Request, p Prompt, blockTokens int) bool {
+	lists, ok := idsOf(p.Body)
+	if ok {
+		e := newEntry(lists, p.Seed, blockTokens)
+		t.ids.Inc()
+		r.Tokenized(e.blocks, e.tokens)
+	}
+	return ok
+}
+
+// tokenize asks one replica of the pool, and another one if that fails. It returns the
+// tokens of each prompt in a body.
+func (t *Tokenizer) tokenize(pool *decider.Pool, body []byte, chat bool) ([][]uint32, bool) {
+	q, err := newQuestion(body, chat)
+	if err != nil {
+		return nil, false
+	}
 	members := pool.Members()
 	first := int(t.turn.Add(1))
 	for k := range min(2, len(members)) {
-		if tokens, ok := t.tokenizeAt(members[(first+k)%len(members)].Address, body); ok {
-			return tokens, true
+		m := members[(first+k)%len(members)]
+		if m.Address == "" {
+			continue
+		}
+		lists, err := t.ask(m.Address, q)
+		if err == nil {
+			return lists, true
+		}
+		if status, ok := errors.AsType[statusError](err); ok {
+			t.complain(pool, m, q, int(status))
 		}
 	}
 	return nil, false
-}
-
-// tokenizeAt asks the engine at an address. It sends the client's body as it is;
-// /tokenize ignores the fields that it does not need.
-func (t *Tokenizer) tokenizeAt(address string, body []byte) ([]uint32, bool) {
-	if address == "" {
-		return nil, false
-	}
-	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(req)
-	defer fasthttp.ReleaseResponse(resp)
-	req.SetRequestURI("http://" + address + "/tokenize")
-	req.Header.SetMethod(fasthttp.MethodPost)
-	req.Header.SetContentType("application/json")
-	req.SetBodyRaw(body)
-	if err := t.client.DoTimeout(req, resp, callTimeout); err != nil || resp.StatusCode() != fasthttp.StatusOK {
-		return nil, false
-	}
-	var answer struct {
-		Tokens []uint32 `json:"tokens"`
-	}
-	if err := sonic.Unmarshal(resp.Body(), &answer); err != nil || len(answer.Tokens) == 0 {
-		return nil, false
-	}
-	return answer.Tokens, true
 }

@@ -4,6 +4,7 @@
 package tokenize
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -24,11 +25,16 @@ type Tokenizer struct {
 	turn   atomic.Uint32 // the replica to ask first
 	cache  cache
 
-	mu    sync.Mutex
-	calls map[uint64]*call // pending calls, by the hash of the whole prompt
+	// Log says once what the tokenizer of an engine cannot do. It is set before the
+	// first request.
+	Log *slog.Logger
 
-	exact, prefix, engine    *metrics.Counter
-	empty, cut, late, failed *metrics.Counter
+	mu    sync.Mutex
+	calls map[uint64]*call    // pending calls, by the hash of the whole prompt
+	peers map[string]*manners // what is known of the engines, by address
+
+	exact, prefix, engine, ids *metrics.Counter
+	empty, cut, late, failed   *metrics.Counter
 }
 
 // Bounds of the calls to engines.
@@ -53,8 +59,9 @@ func New(set *metrics.Set) *Tokenizer {
 			MaxConnsPerHost: 32, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: maxAnswer,
 			MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,
 		},
-		calls: map[uint64]*call{},
-		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"),
+		Log:   slog.New(slog.DiscardHandler),
+		calls: map[uint64]*call{}, peers: map[string]*manners{},
+		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"), ids: tokenized("ids"),
 		empty: untokenized("no_prompt"), cut: untokenized("cut"), late: untokenized("late"), failed: untokenized("failed"),
 	}
 }
@@ -67,6 +74,8 @@ type Prompt struct {
 	// are none.
 	Turns []uint64
 	Seed  uint64 // of the keys of the prompt's blocks
+	Chat  bool   // it is messages
+	IDs   bool   // it has token ids
 	// BeforeWait, unless nil, is called before Prepare waits for an engine.
 	BeforeWait func()
 }
@@ -82,6 +91,9 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 		return !o.Reject() || refuse(d, http.StatusBadRequest, "the body has no prompt", 0)
 	}
 	last := len(turns) - 1
+	if p.IDs && !r.Cut && t.fromIDs(r, p, o.BlockTokens) {
+		return true
+	}
 	if !r.Cut {
 		if e, ok := t.cache.get(turns[last], o.BlockTokens); ok {
 			t.exact.Inc()

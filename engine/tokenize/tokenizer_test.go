@@ -120,7 +120,11 @@ func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.
 		r.LoRA = "sql"
 	}
 	seed := prompt.Seed(r.Pool.Keyspace(), []byte(r.LoRA), scan.CacheSalt)
-	ok := b.tokenizer.Prepare(r, Prompt{Body: []byte(body), Turns: scan.Turns(nil, seed), Seed: seed}, &d)
+	turns := prompt.Separate(seed, scan.Template)
+	ok := b.tokenizer.Prepare(r, Prompt{
+		Body: []byte(body), Turns: scan.Turns(nil, turns), Seed: seed,
+		Chat: path == chat, IDs: scan.TokenIDs > 0,
+	}, &d)
 	return r, d, ok
 }
 
@@ -281,7 +285,8 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	close(slow)
 	b.idle()
-	if tokens, ok := b.tokenizer.tokenizeAt("", nil); ok || tokens != nil {
-		t.Errorf("%d tokens from nowhere", len(tokens))
+	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"fake"}, Policy: &kvAware{options: *b.options}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
+	if lists, ok := b.tokenizer.tokenize(pool, []byte(talk("nowhere")), true); ok || lists != nil {
+		t.Errorf("%d prompts from nowhere", len(lists))
 	}
 }

@@ -47,6 +47,9 @@ func (s *Server) chat(x *exchange) {
 		x.fail(refused)
 		return
 	}
+	if s.o.LlamaCpp {
+		tokens = appendSpecial(nil, textOf(tokens)) // it tokenizes the text of the template
+	}
 	s.generate(x, r, chatDialect, [][]uint32{tokens})
 }
 

@@ -62,6 +62,12 @@ func (p *page) line(name, extra string, v float64) {
 	p.b = append(p.b, '\n')
 }
 
+// bare writes a sample without labels.
+func (p *page) bare(name string, v float64) {
+	p.b = append(append(p.b, name...), ' ')
+	p.b = append(strconv.AppendFloat(p.b, v, 'f', -1, 64), '\n')
+}
+
 func (p *page) single(name, kind, help string, v float64) {
 	p.head(name, kind, help)
 	p.line(name, "", v)

@@ -59,22 +59,25 @@ func (s *Server) version(x *exchange) {
 	x.json(http.StatusOK, map[string]string{"version": "0.11.0"})
 }
 
-// tokenize serves POST /tokenize for a prompt or for messages, with the same
-// tokens as generation.
+// tokenize serves POST /tokenize for one prompt or for messages. As with vLLM, it takes
+// no ids and no lists of prompts, and knows less of a chat than a completion does.
 func (s *Server) tokenize(x *exchange) {
 	r, refused := decodeRequest(x.body)
 	if refused == nil {
 		_, _, refused = s.modelOf(r)
 	}
 	var tokens []uint32
-	if refused == nil {
-		if r.Messages != nil {
-			tokens, refused = r.chatTokens()
-		} else {
-			var lists [][]uint32
-			if lists, refused = prompts("prompt", r.Prompt); refused == nil {
-				tokens = lists[0]
-			}
+	switch {
+	case refused != nil:
+	case r.Messages != nil:
+		r.Documents, r.ReasoningEffort, r.ResponseFormat = nil, nil, nil
+		tokens, refused = r.chatTokens()
+	case len(r.Prompt) > 0 && r.Prompt[0] != '"':
+		refused = &apiError{status: http.StatusBadRequest, kind: "Bad Request", param: "body.prompt", message: "Input should be a valid string"}
+	default:
+		var lists [][]uint32
+		if lists, refused = prompts("prompt", r.Prompt); refused == nil {
+			tokens = lists[0]
 		}
 	}
 	if refused != nil {
@@ -90,6 +93,26 @@ func (s *Server) tokenize(x *exchange) {
 		Tokens      []uint32 `json:"tokens"`
 		Strings     []string `json:"token_strs"`
 	}{len(tokens), s.o.MaxModelLen, tokens, nil})
+}
+
+// render serves POST /v1/chat/completions/render: the tokens of a chat, from all that
+// a completion takes.
+func (s *Server) render(x *exchange) {
+	r, refused := decodeRequest(x.body)
+	if refused == nil {
+		_, _, refused = s.modelOf(r)
+	}
+	var tokens []uint32
+	if refused == nil {
+		tokens, refused = r.chatTokens()
+	}
+	if refused != nil {
+		x.fail(refused)
+		return
+	}
+	x.json(http.StatusOK, struct {
+		TokenIDs []uint32 `json:"token_ids"`
+	}{tokens})
 }
 
 // detokenize serves POST /detokenize.

@@ -13,6 +13,8 @@ type Options struct {
 	LoRA []string
 	// MaxLoRA is the number of adapters that can be loaded, by default all.
 	MaxLoRA int
+	// LlamaCpp has the server answer as llama.cpp does, where that differs from vLLM.
+	LlamaCpp bool
 	// Profile is the engine's speed, by default Profile8B.
 	Profile sim.Profile
 	// BlockSize is the number of tokens per block of KV cache, by default 16.

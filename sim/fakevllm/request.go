@@ -29,10 +29,15 @@ type wireRequest struct {
 		IncludeUsage         *bool `json:"include_usage"`
 		ContinuousUsageStats *bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
-	IgnoreEOS           *bool   `json:"ignore_eos"`
-	AddGenerationPrompt *bool   `json:"add_generation_prompt"`
-	CacheSalt           *string `json:"cache_salt"`
-	EncodingFormat      *string `json:"encoding_format"`
+	IgnoreEOS           *bool                      `json:"ignore_eos"`
+	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
+	CacheSalt           *string                    `json:"cache_salt"`
+	EncodingFormat      *string                    `json:"encoding_format"`
+	ReasoningEffort     json.RawMessage            `json:"reasoning_effort"`
+	Documents           json.RawMessage            `json:"documents"`
+	ResponseFormat      json.RawMessage            `json:"response_format"`
+	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
+	Content             *string                    `json:"content"`
 	XArgs               struct {
 		ReportMode string `json:"kv_cache_report_mode"`
 	} `json:"vllm_xargs"`
@@ -122,13 +127,25 @@ func depth(data []byte) int {
 	return deepest
 }
 
-// chatTokens applies the chat template: tools, then each message, then the
-// opening of the answer.
+// chatTokens applies the chat template: what it is told besides the messages, tools,
+// then each message, then the opening of the answer.
 func (r *wireRequest) chatTokens() ([]uint32, *apiError) {
 	if r.Messages == nil {
 		return nil, missing("messages")
 	}
 	var t []uint32
+	for _, of := range []struct {
+		name  string
+		value json.RawMessage
+	}{{"documents", r.Documents}, {"reasoning_effort", r.ReasoningEffort}, {"response_format", r.ResponseFormat}} {
+		if len(of.value) == 0 {
+			of.value = r.TemplateArgs[of.name]
+		}
+		if len(of.value) > 0 && !isNull(of.value) {
+			t = append(t, tokenStart)
+			t = append(appendTokens(t, of.name+string(of.value)), tokenEnd)
+		}
+	}
 	if len(r.Tools) > 0 && !isNull(r.Tools) {
 		t = append(t, tokenStart)
 		t = appendTokens(t, "tools\n")

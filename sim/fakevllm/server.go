@@ -117,17 +117,18 @@ type route struct {
 }
 
 var routes = map[string]route{
-	"/v1/chat/completions": {http.MethodPost, (*Server).chat},
-	"/v1/completions":      {http.MethodPost, (*Server).completions},
-	"/v1/embeddings":       {http.MethodPost, (*Server).embeddings},
-	"/v1/models":           {http.MethodGet, (*Server).models},
-	"/health":              {http.MethodGet, (*Server).health},
-	"/version":             {http.MethodGet, (*Server).version},
-	"/metrics":             {http.MethodGet, (*Server).serveMetrics},
-	"/tokenize":            {http.MethodPost, (*Server).tokenize},
-	"/detokenize":          {http.MethodPost, (*Server).detokenize},
-	"/fake/fail":           {http.MethodPost, (*Server).setFault},
-	"/fake/reset":          {http.MethodPost, (*Server).resetFault},
+	"/v1/chat/completions":        {http.MethodPost, (*Server).chat},
+	"/v1/completions":             {http.MethodPost, (*Server).completions},
+	"/v1/embeddings":              {http.MethodPost, (*Server).embeddings},
+	"/v1/models":                  {http.MethodGet, (*Server).models},
+	"/health":                     {http.MethodGet, (*Server).health},
+	"/version":                    {http.MethodGet, (*Server).version},
+	"/metrics":                    {http.MethodGet, (*Server).serveMetrics},
+	"/v1/chat/completions/render": {http.MethodPost, (*Server).render},
+	"/tokenize":                   {http.MethodPost, (*Server).tokenize},
+	"/detokenize":                 {http.MethodPost, (*Server).detokenize},
+	"/fake/fail":                  {http.MethodPost, (*Server).setFault},
+	"/fake/reset":                 {http.MethodPost, (*Server).resetFault},
 }
 
 // ServeHTTP answers one request.
@@ -155,6 +156,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Body-Sha256", hex.EncodeToString(digest.Sum(nil)))
 
 	found, ok := routes[r.URL.Path]
+	if s.o.LlamaCpp {
+		if own, differs := llamaRoutes[r.URL.Path]; differs {
+			found, ok = own, own.handle != nil
+		}
+	}
 	if !ok {
 		x.fail(&apiError{status: http.StatusNotFound, kind: "Not Found", message: "Not Found"})
 		return

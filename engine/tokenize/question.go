@@ -1,0 +1,305 @@
+package tokenize
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/bytedance/sonic"
+	"github.com/valyala/fasthttp"
+
+	"pointsman/decider"
+)
+
+// question is what an engine is asked to tokenize.
+type question struct {
+	chat bool
+	body []byte // of the client
+	// prompts are those of a request with several; nil = body has one.
+	prompts []string
+	fields  fields
+}
+
+// fields are what of a body concerns its tokens, apart from messages and tools.
+type fields struct {
+	Model            json.RawMessage            `json:"model"`
+	Prompt           json.RawMessage            `json:"prompt"`
+	AddSpecialTokens json.RawMessage            `json:"add_special_tokens"`
+	TemplateArgs     map[string]json.RawMessage `json:"chat_template_kwargs"`
+	ReasoningEffort  json.RawMessage            `json:"reasoning_effort"`
+	Documents        json.RawMessage            `json:"documents"`
+	ResponseFormat   json.RawMessage            `json:"response_format"`
+}
+
+// maxPrompts bounds the prompts of one request, each of which takes a call.
+const maxPrompts = 64
+
+var errPrompt = errors.New("no prompt that can be tokenized")
+
+// newQuestion reads a body.
+func newQuestion(body []byte, chat bool) (q *question, err error) {
+	q = &question{chat: chat, body: body}
+	err = sonic.Unmarshal(body, &q.fields)
+	if chat {
+		return q, nil // the engine says what is wrong
+	}
+	if err != nil {
+		return nil, err
+	}
+	var one string
+	if sonic.Unmarshal(q.fields.Prompt, &one) == nil {
+		return q, nil
+	}
+	if err := sonic.Unmarshal(q.fields.Prompt, &q.prompts); err != nil {
+		return nil, err
+	}
+	if n := len(q.prompts); n == 0 || n > maxPrompts {
+		return nil, errPrompt
+	}
+	return q, nil
+}
+
+// idsOf returns the tokens of a body whose prompt is a list of ids, or of such lists.
+func idsOf(body []byte) (lists [][]uint32, ok bool) {
+	var b struct {
+		Prompt json.RawMessage `json:"prompt"`
+	}
+	if sonic.Unmarshal(body, &b) != nil {
+		return nil, false
+	}
+	var one []uint32
+	if sonic.Unmarshal(b.Prompt, &one) == nil && len(one) > 0 {
+		return [][]uint32{one}, true
+	}
+	if sonic.Unmarshal(b.Prompt, &lists) != nil || len(lists) == 0 {
+		return nil, false
+	}
+	return lists, true
+}
+
+// manners are what is known of how an engine is to be asked.
+type manners struct {
+	llamaCpp bool // as llama.cpp is
+	noRender bool // it renders no chats
+	said     bool // that it does not tokenize
+}
+
+// maxPeers bounds how many engines something is known of.
+const maxPeers = 4096
+
+// of returns what is known of the engine at an address.
+func (t *Tokenizer) of(address string) manners {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.peers[address]; m != nil {
+		return *m
+	}
+	return manners{}
+}
+
+// learn changes what is known of the engine at an address.
+func (t *Tokenizer) learn(address string, change func(*manners)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.peers[address]
+	if m == nil {
+		if len(t.peers) >= maxPeers {
+			clear(t.peers)
+		}
+		m = &manners{}
+		t.peers[address] = m
+	}
+	change(m)
+}
+
+// complain logs, once for each engine, that it refuses to tokenize.
+func (t *Tokenizer) complain(pool *decider.Pool, m decider.Member, q *question, status int) {
+	said := false
+	t.learn(m.Address, func(m *manners) { said, m.said = m.said, true })
+	if said || status >= 500 && status != fasthttp.StatusNotImplemented {
+		return
+	}
+	form := "completions"
+	if q.chat {
+		form = "chat"
+	}
+	t.Log.Warn("an engine refuses to tokenize: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", form, "status", status)
+}
+
+// ask asks the engine at an address for the tokens of each prompt.
+func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
+	known := t.of(address)
+	if known.llamaCpp {
+		return t.askLlamaCpp(address, q)
+	}
+	lists, err := t.askVLLM(address, q, known.noRender)
+	if err == nil && len(lists) > 0 && len(lists[0]) == 0 {
+		// llama.cpp has no tokens for what it does not understand.
+		if lists, err = t.askLlamaCpp(address, q); err != nil {
+			return nil, errPrompt
+		}
+		t.learn(address, func(m *manners) { m.llamaCpp = true })
+	}
+	return lists, err
+}
+
+// askVLLM asks an engine with the API of vLLM.
+func (t *Tokenizer) askVLLM(address string, q *question, noRender bool) ([][]uint32, error) {
+	f := &q.fields
+	switch {
+	case q.chat && f.beyondTokenize():
+		if !noRender {
+			tokens, err := t.tokens(address, "/v1/chat/completions/render", q.body)
+			if status, ok := errors.AsType[statusError](err); !ok || status != fasthttp.StatusNotFound && status != fasthttp.StatusMethodNotAllowed {
+				return tokens, err
+			}
+			t.learn(address, func(m *manners) { m.noRender = true })
+		}
+		body, err := f.merged(q.body)
+		if err != nil {
+			return nil, err
+		}
+		return t.tokens(address, "/tokenize", body)
+	case q.prompts == nil:
+		// Fields that it does not need are ignored.
+		return t.tokens(address, "/tokenize", q.body)
+	}
+	return t.each(q, func(text string) ([][]uint32, error) {
+		body, err := sonic.Marshal(map[string]any{"model": orNull(f.Model), "prompt": text, "add_special_tokens": orTrue(f.AddSpecialTokens)})
+		if err != nil {
+			return nil, err
+		}
+		return t.tokens(address, "/tokenize", body)
+	})
+}
+
+// askLlamaCpp asks llama.cpp, which tokenizes text alone and applies a template for
+// another call.
+func (t *Tokenizer) askLlamaCpp(address string, q *question) ([][]uint32, error) {
+	tokenize := func(text string) ([][]uint32, error) {
+		body, err := sonic.Marshal(map[string]any{"content": text, "add_special": true, "parse_special": true})
+		if err != nil {
+			return nil, err
+		}
+		lists, err := t.tokens(address, "/tokenize", body)
+		if err == nil && len(lists[0]) == 0 {
+			err = errPrompt
+		}
+		return lists, err
+	}
+	var answer struct {
+		Prompt string `json:"prompt"`
+	}
+	switch {
+	case q.chat:
+		if err := t.post(address, "/apply-template", q.body, &answer); err != nil {
+			return nil, err
+		}
+		return tokenize(answer.Prompt)
+	case q.prompts != nil:
+		return t.each(q, tokenize)
+	}
+	if err := sonic.Unmarshal(q.fields.Prompt, &answer.Prompt); err != nil {
+		return nil, err
+	}
+	return tokenize(answer.Prompt)
+}
+
+// each asks for the tokens of one prompt after the other.
+func (t *Tokenizer) each(q *question, ask func(text string) ([][]uint32, error)) (all [][]uint32, err error) {
+	for _, text := range q.prompts {
+		lists, err := ask(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lists...)
+	}
+	return all, nil
+}
+
+// beyondTokenize reports whether the template has more of a chat than vLLM's /tokenize
+// takes.
+func (f *fields) beyondTokenize() bool {
+	return isSet(f.ReasoningEffort) || isSet(f.Documents) || isSet(f.ResponseFormat)
+}
+
+// merged returns a body in which what a chat has beyond /tokenize is among the
+// arguments of the template, where vLLM puts it too.
+func (f *fields) merged(body []byte) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := sonic.Unmarshal(body, &all); err != nil {
+		return nil, err
+	}
+	if all == nil {
+		return nil, errPrompt
+	}
+	args := map[string]json.RawMessage{}
+	for name, value := range f.TemplateArgs {
+		args[name] = value
+	}
+	for name, value := range map[string]json.RawMessage{"reasoning_effort": f.ReasoningEffort, "documents": f.Documents} {
+		if isSet(value) {
+			args[name] = value
+		}
+	}
+	text, err := sonic.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	all["chat_template_kwargs"] = text
+	return sonic.Marshal(all)
+}
+
+func isSet(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 {
+		return json.RawMessage("null")
+	}
+	return v
+}
+
+func orTrue(v json.RawMessage) json.RawMessage {
+	if !isSet(v) {
+		return json.RawMessage("true")
+	}
+	return v
+}
+
+// statusError is an answer with another status than 200.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
+
+// tokens posts a body and returns the tokens in the answer.
+func (t *Tokenizer) tokens(address, path string, body []byte) ([][]uint32, error) {
+	var answer struct {
+		Tokens   []uint32 `json:"tokens"`
+		TokenIDs []uint32 `json:"token_ids"` // of a chat that was rendered
+	}
+	if err := t.post(address, path, body, &answer); err != nil {
+		return nil, err
+	}
+	if answer.TokenIDs != nil {
+		answer.Tokens = answer.TokenIDs
+	}
+	return [][]uint32{answer.Tokens}, nil
+}
+
+// post posts a body and decodes the answer.
+func (t *Tokenizer) post(address, path string, body []byte, answer any) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI("http://" + address + path)
+	req.Header.SetMethod(fasthttp.MethodPost)
+	req.Header.SetContentType("application/json")
+	req.SetBodyRaw(body)
+	if err := t.client.DoTimeout(req, resp, callTimeout); err != nil {
+		return err
+	}
+	if resp.StatusCode() != fasthttp.StatusOK {
+		return statusError(resp.StatusCode())
+	}
+	return sonic.Unmarshal(resp.Body(), answer)
+}
