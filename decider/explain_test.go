@@ -52,3 +52,27 @@ func TestAdapterWhoseReplicaIsDown(t *testing.T) {
 		t.Errorf("without an adapter: %+v", d)
 	}
 }
+
+// An explanation shows what each replica has cached of the prompt, also those that are
+// not chosen, and nothing where the policy does not look at prompts.
+func TestExplainShowsWhatIsCached(t *testing.T) {
+	p := decidertest.New(policy.LeastWork{}, 3)
+	blocks := decidertest.Blocks(1, 2, 3, 4)
+	d, id := p.Send(blocks)
+	p.End(id, d.Server)
+	p.Discovered([]decider.ReplicaState{{Name: d.Server, Weight: 1}})
+	x := p.Explain(p.Request(blocks))
+	for _, c := range x.Candidates {
+		want := 0
+		if c.Replica == d.Server {
+			want = 4*decidertest.BlockTokens - 1
+		}
+		if c.Cached == nil || *c.Cached != want {
+			t.Errorf("%+v, want %d tokens cached", c, want)
+		}
+	}
+	p = decidertest.New(&policy.RoundRobin{}, 1)
+	if x := p.Explain(p.Request()); x.Candidates[0].Cached != nil {
+		t.Errorf("%+v", x.Candidates[0])
+	}
+}

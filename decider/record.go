@@ -88,6 +88,9 @@ type Candidate struct {
 	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
+	// Cached is how many of the prompt's tokens it is believed to have in its KV cache;
+	// nil where the policy does not look at prompts, and for past decisions.
+	Cached *int `json:"cached_tokens,omitempty"`
 	// SignalAge is how long ago its engine reported its load, in seconds; nil if it
 	// never did, and for past decisions.
 	SignalAge *float64 `json:"signal_age_s,omitempty"`
@@ -206,6 +209,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 	w := len(p.terms)
 	for i, rep := range p.replicas {
 		cand := Candidate{Replica: rep.name, InFlight: rep.inFlight, Rank: rank[rep.name]}
+		if rep.cache != nil {
+			cached := max(0, min(rep.cache.Match(r.Blocks)*p.view.BlockTokens, r.Input-1))
+			cand.Cached = &cached
+		}
 		if rep.signals.Known {
 			age := (now - rep.signals.At).Seconds()
 			cand.SignalAge = &age

@@ -143,11 +143,11 @@ func TestPrintExplanation(t *testing.T) {
 	for answer, want := range map[string][]string{
 		`{"status": 404, "reason": "no such model"}`: {"refused with 404: no such model"},
 		`{"pool": "llama", "policy": "least_work", "model": "m", "input_tokens": 12, "output_tokens": 5, "session": true, "stream": true, "cut": true, "server": "r2", "fallbacks": ["r1"],
- "candidates": [{"replica": "r3", "excluded": "down"}, {"replica": "r4"}, {"replica": "r1", "rank": 2, "terms": {"load": 0.5}}, {"replica": "r2", "rank": 1, "in_flight": 3, "signal_age_s": 0.25, "terms": {"load": 1234.5, "cached": 0}}],
+ "candidates": [{"replica": "r3", "excluded": "down"}, {"replica": "r4"}, {"replica": "r1", "rank": 2, "terms": {"load": 0.5}}, {"replica": "r2", "rank": 1, "in_flight": 3, "signal_age_s": 0.25, "cached_tokens": 512, "terms": {"load": 1234.5, "cached": 0}}],
  "queue": {"band": "chat", "class": "other", "ahead": 2, "expected_wait_s": 1.5, "deadline_s": 9}}`: {
 			"pool llama, policy least_work request: about 12 prompt tokens, at most 5 output tokens, model m, streamed, with a session, truncated decision: r2, then r1, the proxy's own balancing",
 			"queue: band chat,", "2 ahead",
-			"1 r2 3 0.2 s ago 0 1234 2 r1 0 never 0.5 - r4 0 never - r3 0 never down"},
+			"1 r2 3 0.2 s ago 512 0 1234 2 r1 0 never - 0.5 - r4 0 never - - r3 0 never - down"},
 		`{"output_tokens": -1, "why": "none", "refused_with": 503}`:               {"about 0 prompt tokens decision: none (none), refused with 503"},
 		`{"output_tokens": -1, "why": "none"}`:                                    {"decision: none (none), the proxy balances by itself"},
 		`{"output_tokens": -1, "why": "none", "queue": {"awaits_replica": true}}`: {"decision: none (none), held until a replica is up"},

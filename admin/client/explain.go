@@ -82,7 +82,7 @@ func decision(x *decider.Explanation) string {
 func printCandidates(w io.Writer, list []decider.Candidate) {
 	terms := termNames(list)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT", "SIGNAL AGE"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
+	fmt.Fprintln(t, strings.Join(append([]string{"RANK", "REPLICA", "IN FLIGHT", "SIGNAL AGE", "CACHED TOKENS"}, append(terms, "EXCLUDED", "SATURATED")...), "\t"))
 	slices.SortStableFunc(list, func(a, b decider.Candidate) int { return rankOrder(a) - rankOrder(b) })
 	for _, c := range list {
 		rank, age := "-", "never"
@@ -92,7 +92,11 @@ func printCandidates(w io.Writer, list []decider.Candidate) {
 		if c.SignalAge != nil {
 			age = fmt.Sprintf("%.1f s ago", *c.SignalAge)
 		}
-		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight), age}
+		cached := "-"
+		if c.Cached != nil {
+			cached = fmt.Sprint(*c.Cached)
+		}
+		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight), age, cached}
 		for _, name := range terms {
 			cell := ""
 			if v, ok := c.Terms[name]; ok {
