@@ -76,7 +76,7 @@ func commands(pool string, has []decider.ReplicaState, want []Member) (list []co
 		if _, ok := there[m.Name]; !ok {
 			name := pool + "/" + m.Name
 			list = append(list,
-				command{name, fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2", name, m.Address, max(m.Weight, 1)), true},
+				command{name, fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2 observe layer4 error-limit 1 on-error mark-down downinter 500ms", name, m.Address, max(m.Weight, 1)), true},
 				command{name, "enable health " + name, false}, command{name, "enable server " + name, false})
 		}
 		delete(there, m.Name)

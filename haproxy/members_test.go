@@ -15,7 +15,7 @@ func TestCommands(t *testing.T) {
 		got = append(got, c.text)
 	}
 	if fmt.Sprint(got) != fmt.Sprint([]string{
-		"add server llama/fd00::2:8000 [fd00::2]:8000 weight 3 check inter 2s fall 3 rise 2",
+		"add server llama/fd00::2:8000 [fd00::2]:8000 weight 3 check inter 2s fall 3 rise 2 observe layer4 error-limit 1 on-error mark-down downinter 500ms",
 		"enable health llama/fd00::2:8000", "enable server llama/fd00::2:8000",
 		"set server llama/10.0.0.2:8000 state maint", "del server llama/10.0.0.2:8000",
 		"set server llama/fd00::1:8000 state maint", "del server llama/fd00::1:8000",

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,4 +50,26 @@ func unquote(w string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestMaxConn: a large installation is not held to the limit of a small one.
+func TestMaxConn(t *testing.T) {
+	pool := func(n, limit int) Pool {
+		return Pool{Replicas: slices.Repeat([]Replica{{MaxConn: limit}}, n)}
+	}
+	for _, c := range []struct {
+		pools   []Pool
+		waiting int
+		want    int
+	}{
+		{[]Pool{pool(2, 0)}, 0, 4000},
+		{[]Pool{pool(2, 8)}, 1000, 5000},
+		{[]Pool{pool(40, 0), pool(10, 100)}, 200, 2*(40*512+1000) + 200},
+		{[]Pool{pool(0, 0)}, 0, 2 * 16 * 512},
+	} {
+		v := &view{HAProxy: HAProxy{Pools: c.pools, Waiting: c.waiting}}
+		if got := v.MaxConn(); got != c.want {
+			t.Errorf("%d pools, %d may wait: %d, want %d", len(c.pools), c.waiting, got, c.want)
+		}
+	}
 }

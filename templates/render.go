@@ -144,8 +144,32 @@ func (v *view) Asked() string {
 	return "METH_POST pm_llm"
 }
 
-// MaxConn is the connection limit of the rendered HAProxy.
-func (v *view) MaxConn() int { return 4000 + v.Waiting }
+// MaxConn is the connection limit of the rendered HAProxy: what its replicas serve
+// at a time, the same again for connections that clients keep between requests, and
+// what may wait.
+func (v *view) MaxConn() int {
+	places := 0
+	for _, p := range v.Pools {
+		n := 0
+		for _, r := range p.Replicas {
+			if r.MaxConn == 0 {
+				r.MaxConn = replicaPlaces
+			}
+			n += r.MaxConn
+		}
+		if len(p.Replicas) == 0 { // they come at run time
+			n = comingReplicas * replicaPlaces
+		}
+		places += n
+	}
+	return max(minMaxConn, 2*places) + v.Waiting
+}
+
+const (
+	replicaPlaces  = 512  // requests that a replica without a limit serves at a time: twice vLLM's 256
+	comingReplicas = 16   // of a pool that has none yet
+	minMaxConn     = 4000 // also of a small installation
+)
 
 // Half is how much of a body goes as its head, and as its tail, with large
 // buffers.

@@ -66,10 +66,11 @@ var arrows = map[string][]string{
 	"packaging":        {},
 
 	// Tests. Nothing imports them but tests.
-	"test/proxies": {},
-	"test/rig":     {},
-	"test/house":   {},
-	"test/e2e":     {},
+	"test/proxies":   {},
+	"test/rig":       {},
+	"test/adversary": {},
+	"test/house":     {},
+	"test/e2e":       {},
 }
 
 // ours returns the paths that s imports of our module, without its name.
