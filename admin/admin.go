@@ -21,6 +21,7 @@ import (
 	"pointsman/decider"
 	"pointsman/intake"
 	"pointsman/link"
+	"pointsman/record"
 )
 
 // maxExplain bounds the body that is to be explained, in bytes.
@@ -48,6 +49,8 @@ type Server struct {
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
 	Signals func() any
+	// Recorder, unless nil, records for /record. It is set before Serve.
+	Recorder *record.Recorder
 	// Links are the connections to proxies, for /status and /metrics. They are set
 	// before Serve.
 	Links []*link.Link
@@ -94,6 +97,7 @@ GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=N
 GET  /signals          what the engines report, JSON
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
 POST /debug/watch      follow the next request of ?session=ID; GET tells what became of it, JSON
+POST /record           a trace of the traffic without text or ids, for ?for=1h, JSON lines
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
 `
 
@@ -109,7 +113,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	allowed := ctx.IsGet() || ctx.IsHead()
 	switch string(ctx.Path()) {
-	case "/debug/explain":
+	case "/debug/explain", "/record":
 		allowed = ctx.IsPost()
 	case "/debug/watch":
 		allowed = allowed || ctx.IsPost()
@@ -161,6 +165,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		s.explain(ctx)
 	case "/debug/watch":
 		s.watch(ctx)
+	case "/record":
+		if s.Recorder == nil {
+			ctx.Error("not found\n", fasthttp.StatusNotFound)
+			return
+		}
+		s.record(ctx)
 	default:
 		ctx.Error("not found\n", fasthttp.StatusNotFound)
 	}

@@ -25,6 +25,7 @@ import (
 	"pointsman/intake"
 	"pointsman/link"
 	"pointsman/listen"
+	"pointsman/record"
 	"pointsman/resolve"
 	"pointsman/spoa"
 )
@@ -56,6 +57,9 @@ type Agent struct {
 	nginx   *nginxSide       // nil when nginx does not ask
 	runtime *haproxy.Runtime // nil without haproxy.runtime_api
 
+	recorder  *record.Recorder
+	recording recording
+
 	watchers watchers
 	sources  *sources
 	failed   chan error // of the servers
@@ -85,6 +89,7 @@ func New(o Options) (*Agent, error) {
 		link:     asks,
 		admin:    admin.New(in, set, o.Version),
 		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
+		recorder: record.New(d, epoch, set),
 		watchers: watchers{},
 		sources:  newSources(),
 		failed:   make(chan error, 8),
@@ -92,6 +97,7 @@ func New(o Options) (*Agent, error) {
 	if conf.File.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
 	}
+	a.admin.Recorder = a.recorder
 	a.admin.Hosts = conf.File.Listen.AdminHosts
 	a.admin.Signals = func() any { return a.engines.Status() }
 	if a.runtime = a.newRuntime(); a.runtime != nil {
@@ -128,6 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	go a.engines.Run(ctx)
 	go a.tick(ctx)
 	a.watch()
+	a.applyRecord()
 
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)

@@ -23,6 +23,7 @@ func (a *Agent) reload() {
 	a.sources.retain(next)
 	a.apply()
 	a.watch()
+	a.applyRecord()
 	a.Log.Info("reloaded", "config", a.Config, "pools", len(a.decider.Pools()))
 	a.warn()
 }

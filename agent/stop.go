@@ -25,6 +25,8 @@ func (a *Agent) stop() {
 		a.nginx.stop(ctx, a.Log)
 	}
 	a.feed.Close()
+	a.stopRecording()
+	a.recorder.Close()
 	if err := a.admin.Shutdown(); err != nil {
 		a.Log.Debug("admin shutdown", "error", err)
 	}

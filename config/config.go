@@ -36,6 +36,7 @@ type Config struct {
 	Nginx   Nginx   `yaml:"nginx"`
 	Scan    Scan    `yaml:"scan"`
 	Agent   Agent   `yaml:"agent"`
+	Record  Record  `yaml:"record"`
 	// Lease is how long a reservation lives without news of its request.
 	Lease time.Duration `yaml:"lease"`
 	// DefaultPool takes requests for unknown models and those whose model
@@ -144,6 +145,14 @@ type Scan struct {
 type Agent struct {
 	Node string `yaml:"node"`
 	Zone string `yaml:"zone"`
+}
+
+// Record says where an anonymised trace of the traffic is written. Without a file it
+// is not.
+type Record struct {
+	File     string `yaml:"file"`      // an absolute path that ends in .gz
+	MaxSize  Bytes  `yaml:"max_size"`  // of a file; the next lines go to a new one
+	MaxFiles int    `yaml:"max_files"` // that are kept
 }
 
 // Route is where a model's requests go: the weight of each pool by its name.
@@ -261,8 +270,9 @@ func Default() *Config {
 			ProcessingTimeout: 100 * time.Millisecond,
 			BodyBuffer:        1 << 20,
 		},
-		Scan:  Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
-		Lease: decider.DefaultLease,
+		Scan:   Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
+		Record: Record{MaxSize: 100 << 20, MaxFiles: 5},
+		Lease:  decider.DefaultLease,
 	}
 }
 

@@ -40,6 +40,7 @@ func (v *validator) all(checks Checks) {
 	v.nginx()
 	v.oneOf("scan.duplicate_models", v.config.Scan.DuplicateModels, DuplicateModels)
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
+	v.record()
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {
 		v.refuse("pools", "want at least one pool, such as pools: {llama: {models: [llama], replicas: {r1: {address: 10.0.0.1:8000}}}}")

@@ -194,6 +194,18 @@ func (a *admission) forget(id ID) bool {
 	return true
 }
 
+// forgetEnded is forget for a request whose end o reports.
+func (a *admission) forgetEnded(o *Outcome, now time.Duration) bool {
+	it := a.find(o.ID)
+	if it == nil {
+		return false
+	}
+	p, r := a.pool, it.Value.request
+	p.ended = Ended{At: it.At, Status: o.Status, Outcome: o.End.String(), Output: -1}
+	handToRecorder(p, r, r.Blocks, now)
+	return a.forget(o.ID)
+}
+
 // abandon drops an item that nobody waits for any more.
 func (a *admission) abandon(it *queue.Item[held], why string) {
 	a.queue.Remove(it)

@@ -43,6 +43,9 @@ type promptWindow struct {
 	exact  int // tokens of their prompts that were given as such
 	first  int // first tokens that the engine counted
 	tokens int // of prompts, that the engine counted
+
+	answers   [2]float64 // tokens of the answers that ended, by kind, as estimated
+	generated int        // tokens that the engine counted
 }
 
 // reportedTokens are sums of what an engine reported since the start.
@@ -71,6 +74,9 @@ func (e Engine) Prompts(tokens, queries, hits int) {
 	if off*off <= 4 && w.tokens > 2*w.exact && w.text > 0 {
 		p.bytesPerToken.learn(float64(w.text), float64(w.tokens-w.exact))
 		p.setBlockTokens()
+	}
+	if off*off <= 4 && w.generated > 0 {
+		p.answers.learn(w.answers, float64(w.generated))
 	}
 	*w = promptWindow{}
 }

@@ -64,6 +64,11 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 			d.Retry = max(1, int((p.config.RetryAfter+time.Second-1)/time.Second))
 		}
 		p.records.add(p, r, d, now)
+		if d.Status != 0 {
+			recordRefusal(p, r, d.Status, d.Wait, now)
+		} else if p.RecordsText() {
+			unplace(p, r, now)
+		}
 		return
 	}
 	chosen := p.replicas[p.order[0]]
@@ -82,7 +87,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	seen := r.Blocks
 	defer func() { r.Blocks = seen }()
 	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
-	p.reserve(r, chosen, d.Wait, now)
+	p.reserve(r, len(seen), chosen, d.Wait, now)
 	if chosen.suspect() {
 		chosen.probed = max(now, 1)
 	}

@@ -37,6 +37,8 @@ type Decider struct {
 	clock Clock
 	seed  func() uint64
 	pools atomic.Pointer[[]*Pool]
+
+	recording recording
 }
 
 // Config says which pools there are.
@@ -70,7 +72,7 @@ func (d *Decider) Replace(c Config) (retire func()) {
 	for _, pc := range c.Pools {
 		p := d.Pool(pc.Name)
 		if p == nil {
-			p = newPool(pc.Name, d.Secret, d.Journal, d.clock, rand.New(rand.NewPCG(d.seed(), d.seed())))
+			p = newPool(pc.Name, d, rand.New(rand.NewPCG(d.seed(), d.seed())))
 		}
 		p.configure(pc)
 		byName[pc.Name] = p

@@ -32,6 +32,7 @@ type Outcome struct {
 	// one had refused the connection.
 	Redispatched bool
 	TTFT         time.Duration // from request to first byte; 0 = not known
+	Bytes        int           // of the answer, with or without its headers; 0 = not known
 }
 
 // computed reports whether an engine computed the prompt, as far as is known: it
@@ -53,10 +54,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		p.reclaims.reported(id, now)
 		p.admission.forget(id) // the proxy went ahead
 		p.stats.Adopted++
-		v = p.account.adopt(id, p, r, now)
-		p.admission.sent(v, 1)
-		p.report.placed(EventPlaced, v, now)
-		return v
+		return adopt(p, id, r, now)
 	}
 	if v.replica != r {
 		p.move(v, r, now)
@@ -138,7 +136,9 @@ func (p *Pool) Holds(id ID) bool {
 	return p.holds(id)
 }
 
-func (p *Pool) holds(id ID) bool { return p.find(id) != nil || p.admission.isHeld(id) }
+func (p *Pool) holds(id ID) bool {
+	return p.find(id) != nil || p.admission.isHeld(id) || p.unplaced.find(id) != nil
+}
 
 // Finished reports how the request ended. The reservation is settled against the
 // server that served, which is not always the one that was chosen.
@@ -153,12 +153,15 @@ func (p *Pool) finished(o Outcome) {
 	p.reportedAt = now
 	p.stats.Outcomes[o.End]++
 	p.watch.finished(&o)
-	if p.admission.forget(o.ID) {
+	if p.admission.forgetEnded(&o, now) {
 		return
 	}
 	defer p.admission.dispatch(now)
 	v := p.find(o.ID)
 	served := p.byName[string(o.Server)]
+	if v == nil {
+		v = endUnplaced(p, &o, served, now)
+	}
 	if v == nil || v.decided == nil {
 		p.gone.add(o.ID) // the question may be waiting yet
 	}
@@ -179,6 +182,8 @@ func (p *Pool) finished(o Outcome) {
 		v.replica.creditFirstToken(now)
 		begin(p, v, max(o.TTFT-v.waited, 0), now)
 	}
+	p.answers.ended(v, &o)
+	recordEnd(p, v, &o, now)
 	p.release(v, o, now)
 	p.report.ended(v, &o)
 }

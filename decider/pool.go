@@ -70,6 +70,7 @@ type Pool struct {
 	name       string
 	keyspace   []byte
 	clock      Clock
+	*recording // of the decider
 	usesPrefix atomic.Bool
 	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
 	bounds
@@ -77,11 +78,13 @@ type Pool struct {
 	mu     sync.Mutex
 	config PoolConfig
 
-	selection                // who may be chosen, and how
-	account                  // what is reserved
-	admission     admission  // what waits
-	gone          tombstones // what ended before it was decided
+	selection                  // who may be chosen, and how
+	account                    // what is reserved
+	admission     admission    // what waits
+	gone          tombstones   // what ended before it was decided
+	unplaced      reservations // what the proxy places, until it says where
 	bytesPerToken bytesPerTokenEstimator
+	answers       answerEstimator
 
 	reportedAt time.Duration // when the proxy last reported anything of a request
 	statesAt   time.Duration // when it last reported the state of its servers
@@ -90,21 +93,24 @@ type Pool struct {
 	records  records
 	report   reporter // of own reservations to other agents
 	peers    peers
+	ended    Ended // scratch of handToRecorder
 	watch    watch
 	stats    PoolStats
 	hits     hitRatio
 }
 
-func newPool(name string, secret []byte, journal Journal, clock Clock, r *rand.Rand) *Pool {
+func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 	p := &Pool{
 		name:      name,
-		keyspace:  append(slices.Clone(secret), name...),
-		clock:     clock,
+		keyspace:  append(slices.Clone(d.Secret), name...),
+		clock:     d.clock,
+		recording: &d.recording,
 		selection: selection{members: members{byName: map[string]*Replica{}}, limits: true, view: View{Rand: r}},
 		account:   account{reservations: newReservations()},
+		unplaced:  newReservations(),
 		gone:      newTombstones(),
 		statesAt:  -blindAfter - 1,
-		report:    reporter{journal: journal},
+		report:    reporter{journal: d.Journal},
 	}
 	p.view.pool, p.admission.pool, p.admission.capacity.pool = p, p, p
 	p.report.pool, p.peers.pool = p, p

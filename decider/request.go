@@ -17,8 +17,13 @@ type Request struct {
 	Stream     bool
 	Cut        bool   // part of the body is unknown
 	Short      bool   // Blocks are the first of more that are known: see Bounds.Blocks
+	OneToken   bool   // the answer is no text, as of embeddings
 	Exclude    string // a replica already tried
 	Fixed      bool   // the proxy has chosen the pool: the request does not spill
+
+	// TextBlocks are the chained hashes of all blocks of the prompt's text, for a
+	// recording, where Blocks are not.
+	TextBlocks []uint64
 
 	// The parts of Input.
 	TextBytes   int // prompt text, whose tokens are estimated

@@ -28,6 +28,9 @@ type reservation struct {
 	cache       *kvcache.Cache // counts the request's blocks; nil = none does
 	pinned      bool           // they are pinned there
 	unkeyed     int            // blocks pinned besides
+	seen        int            // of the request's blocks, those that were not made up
+	ttft        time.Duration  // from when it came; 0 = not known
+	unguided    bool           // the proxy chose by itself, but the request is known
 	request     Request
 	next, prev  int32
 }
@@ -76,12 +79,15 @@ func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 func (v *reservation) reset(id ID) {
 	v.id, v.from, v.listed = id, "", 0
 	v.replica, v.decided, v.cache = nil, nil, nil
-	v.lease, v.at, v.waited, v.start = 0, 0, 0, 0
-	v.tokens, v.input, v.unkeyed = 0, 0, 0
+	v.lease, v.at, v.waited, v.ttft, v.start = 0, 0, 0, 0, 0
+	v.tokens, v.input, v.unkeyed, v.seen = 0, 0, 0, 0
 	v.uncached, v.cachedThere = 0, 0
-	v.started, v.pinned = false, false
+	v.started, v.pinned, v.unguided = false, false, false
 	v.prefill = prefill{}
 }
+
+// isKnown reports whether this agent was asked about the request of v.
+func (v *reservation) isKnown() bool { return v.from == "" && (v.decided != nil || v.unguided) }
 
 // index is the slot of v.
 func (s *reservations) index(v *reservation) int32 { return s.slots[v.prev].next }
@@ -138,7 +144,7 @@ func (s *reservations) len() int { return len(s.byID) }
 
 // keep copies what a Policy may want to know of a request later on.
 func (r *Request) keep(from *Request) {
-	blocks := append(r.Blocks[:0], from.Blocks...)
+	blocks, text := append(r.Blocks[:0], from.Blocks...), append(r.TextBlocks[:0], from.TextBlocks...)
 	*r = *from
-	r.Blocks, r.Prompt = blocks, nil
+	r.Blocks, r.TextBlocks, r.Prompt = blocks, text, nil
 }

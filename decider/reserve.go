@@ -2,9 +2,9 @@ package decider
 
 import "time"
 
-// reserve books r, which was held for so long, on replica, as decided. The caller
-// holds the lock.
-func (p *Pool) reserve(r *Request, replica *Replica, waited, now time.Duration) {
+// reserve books r, which was held for so long, on replica, as decided. The first so
+// many of its blocks were seen, the others made up. The caller holds the lock.
+func (p *Pool) reserve(r *Request, seen int, replica *Replica, waited, now time.Duration) {
 	if v := p.find(r.ID); v != nil {
 		// The proxy asks again for a request that it could not place: what was
 		// reserved for the first answer ends here.
@@ -12,7 +12,7 @@ func (p *Pool) reserve(r *Request, replica *Replica, waited, now time.Duration) 
 		replace(p, v, now)
 	}
 	v := p.account.reserve(r, replica, now)
-	v.waited = waited
+	v.seen, v.waited = seen, waited
 	p.admission.sent(v, 1)
 	p.report.placed(EventPlaced, v, now)
 }
@@ -43,6 +43,9 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 // ttft may be 0, which is not known.
 func begin(p *Pool, v *reservation, ttft, now time.Duration) {
 	p.account.start(v, ttft, now)
+	if ttft > 0 {
+		v.ttft = ttft + v.waited
+	}
 	p.admission.started(v)
 	if p.observer != nil && v.replica.index >= 0 {
 		p.observeFirstToken(v)
@@ -66,6 +69,7 @@ func (p *Pool) expire(v *reservation, now time.Duration) {
 	p.stats.Expired++
 	p.caches.resetSize(v.replica)
 	o := Outcome{End: Expired}
+	recordEnd(p, v, &o, now)
 	p.release(v, o, now)
 	if v.from == "" {
 		p.report.ended(v, &o)
@@ -79,6 +83,9 @@ func (p *Pool) sweep() {
 	now := p.clock()
 	for v := p.oldest(); v != nil && v.lease <= now; v = p.oldest() {
 		p.expire(v, now)
+	}
+	for w := p.unplaced.oldest(); w != nil && w.lease <= now; w = p.unplaced.oldest() {
+		forgetUnplaced(p, w, &Outcome{End: Expired}, now)
 	}
 	p.admission.dispatch(now)
 }

@@ -152,4 +152,5 @@ func (a *admission) refuse(r *Request, d *Decision, why queue.Reason, now time.D
 	d.Retry = a.retryAfter(r.Band)
 	p.view.Candidates = nil
 	p.records.add(p, r, d, now)
+	recordRefusal(p, r, d.Status, d.Wait, now)
 }

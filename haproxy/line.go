@@ -133,7 +133,7 @@ func (l *line) ttft() time.Duration {
 // configuration manual lists the termination states.
 func (l *line) outcome() decider.Outcome {
 	o := decider.Outcome{
-		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(), Status: max(l.status, 0),
+		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(), Status: max(l.status, 0), Bytes: l.bytes,
 	}
 	who, phase := l.state[0], l.state[1]
 	switch who {

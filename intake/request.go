@@ -45,7 +45,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	if r.body == nil {
 		r.body = i.bodies.Get().(*prompt.Body)
 	}
-	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], Prompt: r, Exclude: in.Exclude}
+	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
 	if id, ok := t.session.Find(in.Headers); ok && len(id) > 0 {
@@ -73,6 +73,9 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		}
 		r.Blocks = r.AppendBlocks(r.Blocks, r.Pool)
 	}
+	if r.Pool.RecordsText() && (!r.Pool.ComparesText() || r.Short) {
+		r.TextBlocks = r.body.Blocks(r.TextBlocks, r.promptSeed(r.Pool), decider.BlockBytes)
+	}
 	return true
 }
 
@@ -84,6 +87,7 @@ func (r *Request) scan(in *Input, limit int) {
 		b.ScanTail(in.Tail)
 	}
 	r.Stream, r.Priority = b.Stream, b.Priority
+	r.OneToken = r.endpoint == prompt.Embeddings || r.endpoint == prompt.Rerank || r.endpoint == prompt.Score || r.endpoint == prompt.Tokenize
 	r.Cut = !b.Complete && (b.Opaque && len(in.Body) > 0 || b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
 	r.TextBytes, r.ExactTokens = b.TextBytes+b.Unseen, b.TokenIDs+b.MediaTokens
 	if !b.Complete && !r.Cut {
@@ -116,10 +120,7 @@ const maxBody = 1 << 40
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
-	seed := prompt.Seed(p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
-	if r.separate {
-		seed = prompt.Separate(seed, r.Tenant)
-	}
+	seed := r.promptSeed(p)
 	most := p.Bounds().Blocks
 	if most == 0 {
 		r.Short = false
@@ -131,7 +132,16 @@ func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
 	return dst
 }
 
-// seed is what the keys of the prompt's blocks begin with.
+// promptSeed is what the keys of the blocks of text begin with in p.
+func (r *Request) promptSeed(p *decider.Pool) uint64 {
+	seed := prompt.Seed(p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	if r.separate {
+		seed = prompt.Separate(seed, r.Tenant)
+	}
+	return seed
+}
+
+// seed is what the keys of the prompt's blocks of tokens begin with.
 func (r *Request) seed() uint64 {
 	return prompt.Seed(r.Pool.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
 }

@@ -207,7 +207,7 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 		}
 		return o, pool
 	}
-	o.End, o.Status = l.end(), l.lastStatus()
+	o.End, o.Status, o.Bytes = l.end(), l.lastStatus(), l.lastLength()
 	if o.End == decider.Served && f.broken.remove(l.pid, l.conn, last, time.Now()) {
 		o.End = decider.Died
 	}

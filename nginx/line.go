@@ -154,6 +154,14 @@ func (l *line) lastStatus() int {
 	return n
 }
 
+// lastLength is how many bytes of its body the last try has sent, 0 if that is not
+// known.
+func (l *line) lastLength() int {
+	_, length := lastTry(l.length)
+	n, _ := strconv.Atoi(string(length))
+	return max(n, 0)
+}
+
 // end returns how the last try ended, which must be one to a replica.
 func (l *line) end() decider.End {
 	_, status := lastTry(l.statuses)

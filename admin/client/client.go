@@ -73,9 +73,31 @@ func (c Client) Explain(path string, headers []string, body []byte) ([]byte, err
 	return c.do(req)
 }
 
-// do sends a request and returns the body of its answer.
-func (c Client) do(req *http.Request) ([]byte, error) {
-	client := http.Client{Timeout: 10 * time.Second}
+// Record has the agent record for so long at most, and returns what it sends.
+func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
+	req, err := http.NewRequest(http.MethodPost, c.url("/record?for="+url.QueryEscape(most.String())), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.send(req, 0)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return nil, err
+		}
+		return nil, errors.New(strings.TrimSpace(string(b)))
+	}
+	return resp.Body, nil
+}
+
+// send sends a request; 0 = the answer may take any time.
+func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, error) {
+	client := http.Client{Timeout: timeout}
 	if path := c.socket(); path != "" {
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -84,6 +106,15 @@ func (c Client) do(req *http.Request) ([]byte, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("is the agent running, and is this its admin address? %w", err)
+	}
+	return resp, nil
+}
+
+// do sends a request and returns the body of its answer.
+func (c Client) do(req *http.Request) ([]byte, error) {
+	resp, err := c.send(req, 10*time.Second)
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -26,6 +26,7 @@ type cli struct {
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
 	Demo     demoCmd     `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, report what happened."`
+	Record   recordCmd   `cmd:"" help:"Record the traffic of a running agent for simulate, without text or ids."`
 	Simulate simulateCmd `cmd:"" help:"Replay a trace through policies and compare the results."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

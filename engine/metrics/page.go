@@ -22,6 +22,7 @@ type Reading struct {
 	PromptTokens int64 // of requests, cached or not
 	HitTokens    int64 // of QueryTokens found in the prefix cache
 	QueryTokens  int64
+	OutputTokens int64
 	Finished     int64 // requests
 
 	// Adapters are the names of the LoRA adapters in use, separated by commas. It is
@@ -46,8 +47,9 @@ const (
 	fieldQueries
 	fieldQueriesOld
 	fieldFinished
-	fieldComputed       // prompt tokens that were not cached
-	fieldReused         // those that were
+	fieldComputed // prompt tokens that were not cached
+	fieldReused   // those that were
+	fieldOutputTokens
 	fieldTokens         // size of the cache in tokens
 	fieldInfoTokens     // the same, from labels
 	fieldInfoBlockSize  // tokens in a block, from labels
@@ -76,6 +78,8 @@ func lookup(name []byte) (field, Kind) {
 		return fieldFirstTokens, VLLM
 	case "vllm:prompt_tokens_total":
 		return fieldPromptTokens, VLLM
+	case "vllm:generation_tokens_total":
+		return fieldOutputTokens, VLLM
 	case "vllm:prefix_cache_hits_total":
 		return fieldHits, VLLM
 	case "vllm:gpu_prefix_cache_hits_total":
@@ -101,6 +105,8 @@ func lookup(name []byte) (field, Kind) {
 		return fieldFirstTokens, SGLang
 	case "sglang:prompt_tokens_total":
 		return fieldPromptTokens, SGLang
+	case "sglang:generation_tokens_total":
+		return fieldOutputTokens, SGLang
 	case "sglang:cached_tokens_total":
 		return fieldHits, SGLang
 	case "sglang:num_requests_total":
@@ -134,6 +140,8 @@ func lookup(name []byte) (field, Kind) {
 	case "nv_trt_llm_kv_cache_block_metrics":
 		return fieldTritonBlocks, Triton
 
+	case "llamacpp:tokens_predicted_total":
+		return fieldOutputTokens, LlamaCpp
 	case "llamacpp:requests_deferred":
 		return fieldWaiting, LlamaCpp
 	case "llamacpp:requests_processing":
@@ -293,6 +301,7 @@ func (r *Reading) fill(t *samples) {
 	}
 	r.FirstTokens = t.counter(fieldFirstTokens, fieldFirstTokens)
 	r.PromptTokens = t.counter(fieldPromptTokens, fieldPromptTokens)
+	r.OutputTokens = t.counter(fieldOutputTokens, fieldOutputTokens)
 	r.HitTokens = t.counter(fieldHits, fieldHitsOld)
 	r.QueryTokens = t.counter(fieldQueries, fieldQueriesOld)
 	r.Finished = t.counter(fieldFinished, fieldFinished)
@@ -339,57 +348,4 @@ func parseValue(rest []byte) (float64, bool) {
 	}
 	v, err := strconv.ParseFloat(string(rest[:end]), 64)
 	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
-}
-
-// labelsEnd returns the index of the bracket that closes the labels at the start of
-// b, or -1.
-func labelsEnd(b []byte) int {
-	quoted := false
-	for i := 1; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case c == '}' && !quoted:
-			return i
-		}
-	}
-	return -1
-}
-
-// labelValue returns the value of a label as it is written, nil if there is none.
-func labelValue(labels []byte, name string) []byte {
-	for len(labels) > 0 {
-		eq := bytes.IndexByte(labels, '=')
-		if eq < 0 || eq+1 >= len(labels) || labels[eq+1] != '"' {
-			return nil
-		}
-		key, rest := bytes.Trim(labels[:eq], ", "), labels[eq+2:]
-		end := 0
-		for end < len(rest) && rest[end] != '"' {
-			if rest[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		if end >= len(rest) {
-			return nil
-		}
-		if string(key) == name {
-			return rest[:end:end]
-		}
-		labels = rest[end+1:]
-	}
-	return nil
-}
-
-// labelNumber returns the value of the label of either name as a number, or 0.
-func labelNumber(labels []byte, name, other string) float64 {
-	text := labelValue(labels, name)
-	if text == nil && other != "" {
-		text = labelValue(labels, other)
-	}
-	v, _ := parseValue(text)
-	return v
 }

@@ -12,7 +12,7 @@ import (
 
 // reading returns a Reading in which the counters are not reported, changed.
 func reading(change func(*Reading)) Reading {
-	r := Reading{FirstTokens: -1, PromptTokens: -1, HitTokens: -1, QueryTokens: -1, Finished: -1}
+	r := Reading{FirstTokens: -1, PromptTokens: -1, HitTokens: -1, QueryTokens: -1, OutputTokens: -1, Finished: -1}
 	change(&r)
 	return r
 }
@@ -30,6 +30,7 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 1e+06
 vllm:prefix_cache_queries_created{engine="0",model_name="m"} 1.7e+09
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 250000.0
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1.000001e+06
+vllm:generation_tokens_total{engine="0",model_name="m"} 4321.0
 vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 11.0
 vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 4.0
 vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001",model_name="m"} 0.0
@@ -43,7 +44,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="older",waiting_lora_
 		r.Kind, r.Loaded = VLLM, true
 		r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = 7, 3, .25, 500_000, 16
 		r.QueryTokens, r.HitTokens, r.PromptTokens, r.Finished, r.FirstTokens = 1_000_000, 250_000, 1_000_001, 15, 22
-		r.Adapters, r.MaxLoRA = []byte("a,b"), 4
+		r.Adapters, r.MaxLoRA, r.OutputTokens = []byte("a,b"), 4, 4321
 	})},
 	{"vllm of two ranks", `vllm:num_requests_running{engine="0"} 7
 vllm:num_requests_running{engine="1"} 5
@@ -79,11 +80,12 @@ sglang:max_total_num_tokens{model_name="m"} 161721.0
 sglang:cache_config_info{num_pages="161721",page_size="1"} 1.0
 sglang:prompt_tokens_total{model_name="m"} 8.128902e+06
 sglang:cached_tokens_total{model_name="m"} 1000.0
+sglang:generation_tokens_total{model_name="m"} 77
 sglang:num_requests_total{model_name="m"} 12.0
 sglang:time_to_first_token_seconds_count{model_name="m"} 13.0
 `, reading(func(r *Reading) {
 		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = SGLang, true, 7, 1, .28, 161721, 1
-		r.PromptTokens, r.QueryTokens, r.HitTokens, r.Finished, r.FirstTokens = 8128902, 8128902, 1000, 12, 13
+		r.PromptTokens, r.QueryTokens, r.HitTokens, r.Finished, r.FirstTokens, r.OutputTokens = 8128902, 8128902, 1000, 12, 13, 77
 	})},
 	{"sglang of pages", `sglang:page_size{model_name="m"} 64
 sglang:num_pages{model_name="m"} 100
@@ -149,14 +151,14 @@ func TestReadsRealPages(t *testing.T) {
 	for name, want := range map[string]Reading{
 		"vllm-0.32.0": reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 149, 147
-			r.PromptTokens, r.QueryTokens, r.HitTokens = 173991, 173991, 27360
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 173991, 173991, 27360, 6867
 		}),
 		"llamacpp-0.7.0": reading(func(r *Reading) {
-			r.Kind, r.Loaded, r.PromptTokens, r.QueryTokens, r.HitTokens = LlamaCpp, true, 274+513, 274+513, 513
+			r.Kind, r.Loaded, r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = LlamaCpp, true, 274+513, 274+513, 513, 398
 		}),
 		"llm-d-sim": reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 6400, 16, 72, 72
-			r.PromptTokens, r.QueryTokens, r.HitTokens, r.Adapters, r.MaxLoRA = 26889, 26889, 20272, []byte("sql"), 2
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.Adapters, r.MaxLoRA, r.OutputTokens = 26889, 26889, 20272, []byte("sql"), 2, 1007
 		}),
 	} {
 		f, err := os.Open("testdata/" + name + ".txt.gz")

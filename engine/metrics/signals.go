@@ -59,6 +59,7 @@ func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
 		if r.FirstTokens >= 0 && last.FirstTokens >= 0 {
 			s.pool.Engine(s.replica).FirstTokens(int(r.FirstTokens - last.FirstTokens))
 		}
+		s.pool.Engine(s.replica).Generated(increase(last.OutputTokens, r.OutputTokens))
 		if r.PromptTokens >= 0 && last.PromptTokens >= 0 {
 			s.pool.Engine(s.replica).Prompts(increase(last.PromptTokens, r.PromptTokens), increase(last.QueryTokens, r.QueryTokens), increase(last.HitTokens, r.HitTokens))
 		}

@@ -40,7 +40,8 @@ var arrows = map[string][]string{
 	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
 	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
-	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "session"},
+	"record":  {"decider"}, // traffic, for sim/trace
+	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "record", "session"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -57,9 +58,9 @@ var arrows = map[string][]string{
 	"check":            {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
 	"admin/client":     {"admin", "decider", "engine", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
-	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "resolve", "spoa"},
+	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"templates"},
 	"bench/workloads":  {"sim/trace"},

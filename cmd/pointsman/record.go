@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"pointsman/admin/client"
+	"pointsman/record"
+)
+
+type recordCmd struct {
+	Admin string        `default:"${default_admin}" help:"Admin address of the agent (${default})."`
+	Out   string        `required:"" help:"New file to write, such as traffic.jsonl.gz. It holds lengths, times and salted hashes; no text, session id or key."`
+	For   time.Duration `default:"1h" help:"How long, at most 168h (${default}). Ctrl-C ends it earlier; what was written stays."`
+}
+
+func (c *recordCmd) Run() error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(stop)
+	return c.run(os.Stdout, stop)
+}
+
+func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
+	if !strings.HasSuffix(c.Out, ".gz") {
+		return usageError{fmt.Errorf("--out: %q, want a file that ends in .jsonl.gz", c.Out)}
+	}
+	stream, err := client.Client(c.Admin).Record(c.For)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	interrupted := make(chan struct{})
+	go func() {
+		select {
+		case <-stop:
+			close(interrupted)
+			stream.Close()
+		case <-ended:
+		}
+	}()
+	fmt.Fprintf(w, "recording for %v to %s\n", c.For, c.Out)
+	n, err := record.Save(c.Out, stream)
+	select {
+	case <-interrupted: // the stream was closed
+		err = nil
+	default:
+	}
+	if n > 0 || err == nil {
+		fmt.Fprintf(w, "%d requests recorded; try pointsman simulate --trace %s\n", n, c.Out)
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package decider
+
+import "math"
+
+// answerEstimator estimates the tokens of answers by their bytes, which is all that a
+// proxy reports. It begins with what the wire formats say, and learns the rest from
+// engines that count their output tokens. It lives under the pool's lock.
+type answerEstimator struct {
+	// By kind of answer: tokens as the engines counted them, and as estimated.
+	counted, estimated [2]float64
+}
+
+// The usual bytes of an answer besides its text: the headers, which HAProxy counts
+// too, what a whole answer has around its text, and what each event of a stream has
+// besides its text and the name of the model.
+const (
+	headerBytes = 250
+	wholeBytes  = 450
+	eventBytes  = 215
+	modelBytes  = 24 // of a name that is not known
+)
+
+// answersPrior is the evidence, in tokens, for the usual bytes.
+const answersPrior = 5_000
+
+// Streamed answers and whole ones differ in their bytes.
+const (
+	whole = iota
+	streamed
+)
+
+func kindOf(r *Request) int {
+	if r.Stream {
+		return streamed
+	}
+	return whole
+}
+
+// mostBytes bounds what is believed of the length of an answer.
+const mostBytes = 1 << 32
+
+// usual estimates the tokens of an answer by the usual bytes.
+func usual(r *Request, bytes int) float64 {
+	bytes = min(bytes, mostBytes)
+	if !r.Stream {
+		return max(1, float64(bytes-headerBytes-wholeBytes)/bytesPerToken)
+	}
+	model := len(r.Model)
+	if model == 0 {
+		model = modelBytes
+	}
+	return max(1, float64(bytes-headerBytes)/float64(eventBytes+model)-1) // the first event has no token
+}
+
+// tokens estimates the tokens of an answer; -1 = not known.
+func (a *answerEstimator) tokens(r *Request, o *Outcome) int {
+	switch {
+	case !o.computed():
+		return -1
+	case r.OneToken:
+		return 1
+	case o.Bytes <= headerBytes:
+		return -1
+	}
+	n := int(usual(r, o.Bytes)*a.scale(kindOf(r)) + 0.5)
+	if r.Output > 0 {
+		n = min(n, r.Output)
+	}
+	return max(n, 1)
+}
+
+// scale is what usual is to be multiplied with.
+func (a *answerEstimator) scale(kind int) float64 {
+	s := (a.counted[kind] + answersPrior) / (a.estimated[kind] + answersPrior)
+	return min(20, max(0.05, s))
+}
+
+// ended adds an answer of v to what is compared with the engine's count.
+func (a *answerEstimator) ended(v *reservation, o *Outcome) {
+	if o.Bytes > headerBytes && o.computed() && v.isKnown() {
+		v.replica.promptWindow.answers[kindOf(&v.request)] += usual(&v.request, o.Bytes)
+	}
+}
+
+// learn adds the evidence that answers which usual estimates so, by kind, had so many
+// tokens together. Only answers of mostly one kind say something about it.
+func (a *answerEstimator) learn(estimated [2]float64, counted float64) {
+	for kind := range estimated {
+		other := estimated[1-kind] * a.scale(1-kind)
+		if e := estimated[kind]; e > 4*other && counted > other && !math.IsInf(e, 0) {
+			a.counted[kind] = a.counted[kind]*(1-scaleDecay) + counted - other
+			a.estimated[kind] = a.estimated[kind]*(1-scaleDecay) + e
+		}
+	}
+}
+
+// Generated reports how many output tokens the engine has counted since the last
+// call. Prompts is called after.
+func (e Engine) Generated(tokens int) {
+	p, r := e.lock()
+	defer p.mu.Unlock()
+	if r != nil {
+		r.promptWindow.generated += max(tokens, 0)
+	}
+}

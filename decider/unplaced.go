@@ -1,0 +1,70 @@
+package decider
+
+import "time"
+
+// A request that the proxy places by itself, although the agent was asked, waits in
+// Pool.unplaced until the proxy reports where it went. It is on no replica there.
+
+// unplace notes that the proxy places r. The caller holds the lock.
+func unplace(p *Pool, r *Request, now time.Duration) *reservation {
+	if old := p.unplaced.find(r.ID); old != nil {
+		p.unplaced.remove(old) // the proxy asks again
+	}
+	w := p.unplaced.add(r.ID)
+	w.at, w.lease = now, now+p.lease
+	w.seen = len(r.Blocks)
+	w.request.keep(r)
+	return w
+}
+
+// adopt books a request that the proxy sent to replica without a decision.
+func adopt(p *Pool, id ID, replica *Replica, now time.Duration) *reservation {
+	w := p.unplaced.find(id)
+	var v *reservation
+	if w == nil {
+		v = p.account.adopt(id, p, replica, now)
+	} else {
+		v = p.account.adoptKnown(w, replica, now)
+		p.unplaced.remove(w)
+	}
+	p.admission.sent(v, 1)
+	p.report.placed(EventPlaced, v, now)
+	if w != nil && p.observer != nil {
+		p.observeReserved(&v.request, replica.index)
+	}
+	return v
+}
+
+// adoptKnown makes a reservation for w, which the proxy sent to replica, and books it.
+func (a *account) adoptKnown(w *reservation, replica *Replica, now time.Duration) *reservation {
+	v := a.add(w.id)
+	v.at, v.lease = w.at, now+a.lease
+	v.seen, v.unguided = w.seen, true
+	v.tokens = w.request.Input + max(w.request.Output, 0)
+	v.input = w.request.Input
+	v.request.keep(&w.request)
+	a.book(v, replica, now)
+	return v
+}
+
+// endUnplaced ends a request that is unplaced, if there is one: it returns the
+// reservation to go on with if it was served here.
+func endUnplaced(p *Pool, o *Outcome, served *Replica, now time.Duration) *reservation {
+	w := p.unplaced.find(o.ID)
+	switch {
+	case w == nil:
+		return nil
+	case served == nil:
+		forgetUnplaced(p, w, o, now)
+		return nil
+	}
+	p.stats.Adopted++
+	return adopt(p, o.ID, served, now)
+}
+
+// forgetUnplaced ends w, which reached no replica of the pool as far as is known.
+func forgetUnplaced(p *Pool, w *reservation, o *Outcome, now time.Duration) {
+	w.unguided = true
+	recordEnd(p, w, o, now)
+	p.unplaced.remove(w)
+}
