@@ -22,6 +22,7 @@ import (
 	"pointsman/intake"
 	"pointsman/link"
 	"pointsman/record"
+	"pointsman/state"
 )
 
 // maxExplain bounds the body that is to be explained, in bytes.
@@ -45,6 +46,10 @@ type Server struct {
 	// Refusals, unless nil, returns what HAProxy refuses, for /status. It is set
 	// before Serve.
 	Refusals func() []string
+
+	// State, unless nil, returns what is kept over a restart, for /status. It is set
+	// before Serve.
+	State func() state.Status
 
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
@@ -183,6 +188,8 @@ type Status struct {
 	// Refusals are the changes of servers that HAProxy refuses, in its own words.
 	Refusals []string      `json:"runtime_api_refusals,omitempty"`
 	Proxies  []link.Status `json:"proxies"`
+	// State is what is kept over a restart, nil if nothing is.
+	State *state.Status `json:"state,omitempty"`
 }
 
 func (s *Server) links() []link.Status {
@@ -200,6 +207,10 @@ func (s *Server) status() Status {
 	}
 	if s.Refusals != nil {
 		st.Refusals = s.Refusals()
+	}
+	if s.State != nil {
+		kept := s.State()
+		st.State = &kept
 	}
 	return st
 }

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	crand "crypto/rand"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -28,6 +27,7 @@ import (
 	"pointsman/record"
 	"pointsman/resolve"
 	"pointsman/spoa"
+	"pointsman/state"
 )
 
 // Options say what an agent runs with.
@@ -56,6 +56,7 @@ type Agent struct {
 	conns   *listen.Group    // of the admin endpoint
 	nginx   *nginxSide       // nil when nginx does not ask
 	runtime *haproxy.Runtime // nil without haproxy.runtime_api
+	state   *state.Keeper    // nil = it forgets at its end
 
 	recorder  *record.Recorder
 	recording recording
@@ -74,7 +75,8 @@ func New(o Options) (*Agent, error) {
 	set := metrics.NewSet()
 	epoch := time.Now()
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
-	d.Secret = secret()
+	kept := openState(conf.File.Agent.StateDir, o.Log)
+	d.Secret = secret(kept)
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
 	in.Tokenizer.Log = o.Log
@@ -82,6 +84,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
 		decider:  d,
+		state:    kept,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
 		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, asks, set).Handle, Log: o.Log},
@@ -107,14 +110,8 @@ func New(o Options) (*Agent, error) {
 	a.admin.Links = a.links()
 	exportSPOE(set, a.spoe)
 	a.apply()
+	a.restore(set)
 	return a, nil
-}
-
-// secret is what the hashes of prompts are keyed with, another in each process.
-func secret() []byte {
-	b := make([]byte, 16)
-	_, _ = crand.Read(b) // it never fails
-	return b
 }
 
 // Run serves until SIGTERM, SIGINT or the end of ctx. Then it lets the decisions
@@ -132,6 +129,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		go a.runtime.Run(ctx)
 	}
 	go a.engines.Run(ctx)
+	if a.state != nil {
+		go a.state.Run(ctx)
+	}
 	go a.tick(ctx)
 	a.watch()
 	a.applyRecord()

@@ -205,7 +205,7 @@ func TestLogger(t *testing.T) {
 
 // Each process keys the hashes of prompts with a secret of its own.
 func TestSecret(t *testing.T) {
-	if a, b := secret(), secret(); len(a) != 16 || string(a) == string(b) {
+	if a, b := secret(nil), secret(nil); len(a) != 16 || string(a) == string(b) {
 		t.Errorf("%x and %x", a, b)
 	}
 }

@@ -27,6 +27,9 @@ func (a *Agent) stop() {
 	a.feed.Close()
 	a.stopRecording()
 	a.recorder.Close()
+	if a.state != nil {
+		a.state.Close() // what comes from now on is the next life's
+	}
 	if err := a.admin.Shutdown(); err != nil {
 		a.Log.Debug("admin shutdown", "error", err)
 	}

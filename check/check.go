@@ -105,6 +105,7 @@ func (rep *report) all(c *resolve.Config, o Options) error {
 	for _, warning := range c.Warnings() {
 		fmt.Fprintln(rep, "warning:", warning.Error())
 	}
+	rep.checkState(c)
 	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
 		if err := rep.checkNginx(c, o); err != nil {
 			return err

@@ -145,6 +145,9 @@ type Scan struct {
 type Agent struct {
 	Node string `yaml:"node"`
 	Zone string `yaml:"zone"`
+	// StateDir is the directory in which the agent keeps its memory over a restart:
+	// an absolute path, "off", or empty for that which systemd names.
+	StateDir string `yaml:"state_dir"`
 }
 
 // Record says where an anonymised trace of the traffic is written. Without a file it

@@ -113,7 +113,7 @@ pools:
 	if a.Policy.Name != "session" || a.Engine != "vllm" || a.Metrics != ":8002/metrics" || a.KVEvents != (KVEvents{5557, 5657, 2, ""}) || a.MaxRequests != 64 || a.RetryAfter != 20*time.Second || a.CacheTokens != 300_000 || a.SlowStart != 30*time.Second || a.LoRA[0] != "sql" {
 		t.Errorf("pool %+v", a)
 	}
-	if !a.StickySessions || !a.LoRAAffinity || !a.Locality || a.Spill != 16 || a.LoRASlots != 4 || c.Agent != (Agent{"n1", "eu"}) {
+	if !a.StickySessions || !a.LoRAAffinity || !a.Locality || a.Spill != 16 || a.LoRASlots != 4 || c.Agent != (Agent{Node: "n1", Zone: "eu"}) {
 		t.Errorf("filters of pool %+v, agent %+v", a, c.Agent)
 	}
 	if b := c.Pools["b"]; b.StickySessions || b.LoRAAffinity || b.Locality || b.Spill != DefaultSpill || b.LoRASlots != decider.DefaultLoRASlots {

@@ -18,6 +18,7 @@ func (c *Config) Diff(next *Config) (restart []string) {
 		{"listen.socket_mode", c.Listen.SocketMode != next.Listen.SocketMode},
 		{"listen.socket_group", c.Listen.SocketGroup != next.Listen.SocketGroup},
 		{"haproxy.runtime_api", c.HAProxy.RuntimeAPI != next.HAProxy.RuntimeAPI},
+		{"agent.state_dir", c.Agent.StateDir != next.Agent.StateDir},
 		{"haproxy.poll", c.HAProxy.Poll != next.HAProxy.Poll},
 	} {
 		if k.changed {

@@ -31,7 +31,7 @@ func (v *validator) pool(p *Pool) {
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)
 	within(v, path+".spill", p.Spill, 0, 1_000_000)
 	within(v, path+".lora_slots", p.LoRASlots, 1, 1024)
-	if p.Locality && v.config.Agent == (Agent{}) {
+	if p.Locality && v.config.Agent.Node == "" && v.config.Agent.Zone == "" {
 		v.refuse(path+".locality", "the agent's own location is not known; set agent.node or agent.zone")
 	}
 	if p.LoRAAffinity && len(p.LoRA) == 0 {

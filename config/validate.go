@@ -3,9 +3,11 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // validator checks what the types alone do not.
@@ -41,6 +43,9 @@ func (v *validator) all(checks Checks) {
 	v.oneOf("scan.duplicate_models", v.config.Scan.DuplicateModels, DuplicateModels)
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	v.record()
+	if dir := v.config.Agent.StateDir; dir != "" && dir != "off" && (!filepath.IsAbs(dir) || strings.ContainsFunc(dir, unicode.IsControl)) {
+		v.refuse("agent.state_dir", "%s; want the absolute path of a directory, such as /var/lib/pointsman, or off", quote(dir))
+	}
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {
 		v.refuse("pools", "want at least one pool, such as pools: {llama: {models: [llama], replicas: {r1: {address: 10.0.0.1:8000}}}}")

@@ -99,7 +99,8 @@ func checkLines(t *testing.T, text string, want ...string) {
 
 func TestPrintStatus(t *testing.T) {
 	var b strings.Builder
-	err := PrintStatus(&b, []byte(`{"version": "v1", "proxies": [{"proxy": "haproxy", "version": "3.2.1", "connected": true, "questions": 12, "questions_per_s": 1.5, "feed_age_s": -1,
+	err := PrintStatus(&b, []byte(`{"version": "v1", "state": {"dir": "/var/lib/pointsman", "age_s": 12, "bytes": 1700000, "write_failures": 2,
+ "restored": {"ago_s": 185, "age_s": 0.3, "blocks": 900, "sessions": 7, "requests": 5, "waiting": 1}}, "proxies": [{"proxy": "haproxy", "version": "3.2.1", "connected": true, "questions": 12, "questions_per_s": 1.5, "feed_age_s": -1,
  "unreported": 3, "unanswered": 2, "mismatches": 1, "bypassed": {"fe": 7}, "problem": "the feed is not connected"}], "pools": [
 {"name": "llama", "policy": "least_work", "models": ["m", "n"], "reservations": 3,
  "replicas": [{"name": "r1", "address": "h:1", "state": "up", "seen": true, "weight": 2, "in_flight": 3, "waiting": 1, "tokens": 90, "chosen": 7, "served": 5, "failed": 1},
@@ -110,7 +111,7 @@ func TestPrintStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkLines(t, b.String(), "pointsman v1", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 ejected 4s 0", "r3 unknown 0",
+	checkLines(t, b.String(), "pointsman v1", "state in /var/lib/pointsman: 1.7 MB, written 12s ago, 2 writes failed; restored 3m5s ago, then 300ms old: 900 blocks, 7 sessions, 5 requests, 1 pools wait", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 ejected 4s 0", "r3 unknown 0",
 		"haproxy 3.2.1 yes 12 1.5 never 3 2 1 7", "haproxy: the feed is not connected", "7 requests of frontend fe reached a pool without a question",
 		"waiting in the agent, 1 replicas without capacity, expected wait of the last band 2.5s", "chat other 4 50 1.5s 6 2 1.50s 8 0 0 0 0",
 		"pool empty, random: any model, 0 in flight", "waiting in the proxy, until a replica is up", "no replicas: none in the configuration")

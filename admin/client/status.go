@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/bytedance/sonic"
 
 	"pointsman/admin"
 	"pointsman/decider"
+	"pointsman/state"
 )
 
 // PrintStatus prints an answer of Status as tables.
@@ -28,6 +30,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 	fmt.Fprintf(w, "pointsman %s\n", s.Version)
 	for _, r := range s.Refusals {
 		fmt.Fprintf(w, "HAProxy refuses %s\n", r)
+	}
+	if s.State != nil {
+		fmt.Fprintf(w, "state %s\n", stateLine(s.State))
 	}
 	printLinks(w, s.Proxies)
 	for _, p := range s.Pools {
@@ -57,6 +62,37 @@ func printStatus(w io.Writer, s *admin.Status) {
 			fmt.Fprintln(w, "  no replicas: none in the configuration, and none found at the proxy yet")
 		}
 	}
+}
+
+// stateLine describes what is kept over a restart.
+func stateLine(s *state.Status) string {
+	line := "in " + s.Dir + ": "
+	if s.Age < 0 {
+		line += "not written yet"
+	} else {
+		line += fmt.Sprintf("%.1f MB, written %s ago", float64(s.Bytes)/1e6, shortly(s.Age))
+	}
+	if s.Failures > 0 {
+		line += fmt.Sprintf(", %d writes failed", s.Failures)
+	}
+	r := s.Restored
+	if r == nil {
+		return line + "; began with none"
+	}
+	line += fmt.Sprintf("; restored %s ago, then %s old: %d blocks, %d sessions, %d requests", shortly(r.Ago), shortly(r.Age), r.Blocks, r.Sessions, r.Requests)
+	if r.Waiting > 0 {
+		line += fmt.Sprintf(", %d pools wait for their replicas", r.Waiting)
+	}
+	return line
+}
+
+// shortly is a number of seconds in the largest units.
+func shortly(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
 }
 
 // printQueue prints the bands of a pool.

@@ -102,5 +102,13 @@ var ours = []Family{
 	{"nginx_clipped_bodies_total", Counter, "Bodies of which less was read for lack of memory."},
 	{"feed_queue", Gauge, "Lines of the feed that were read and not yet processed."},
 	{"feed_dropped_total", Counter, "Lines of the feed dropped because the queue was full."},
+	{"state_age_seconds", Gauge, "Time since the state was written to disk; -1 before the first write."},
+	{"state_bytes", Gauge, "Size of the state on disk."},
+	{"state_write_seconds", Gauge, "How long the last write of the state took."},
+	{"state_writes_total", Counter, "Writes of the state."},
+	{"state_write_failures_total", Counter, "Writes of the state that failed."},
+	{"state_restored_blocks", Gauge, "Prompt blocks that the agent began with, over all replicas."},
+	{"state_restored_sessions", Gauge, "Sessions that the agent began with."},
+	{"state_restored_requests", Gauge, "Requests that ran as the agent began, as far as it knew."},
 	{"feed_lost_total", Counter, "Datagrams of the feed that the kernel dropped."},
 }

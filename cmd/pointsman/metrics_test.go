@@ -36,7 +36,7 @@ func exposed(t *testing.T) string {
 		ports = append(ports, fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t)))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "agent: {zone: a}\nlisten: {spoe: off, feed: %q, admin: %q, nginx: %q}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n", ports[0], ports[1], ports[2])
+	fmt.Fprintf(&b, "agent: {zone: a, state_dir: %q}\nlisten: {spoe: off, feed: %q, admin: %q, nginx: %q}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n", t.TempDir(), ports[0], ports[1], ports[2])
 	for _, name := range policies.Names() {
 		options := ""
 		if name == "expression" {

@@ -41,7 +41,8 @@ var arrows = map[string][]string{
 	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
 	"record":  {"decider"}, // traffic, for sim/trace
-	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "record", "session"},
+	"state":   {"decider"}, // the agent's memory on disk
+	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -56,9 +57,9 @@ var arrows = map[string][]string{
 	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
 	"check":            {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
-	"admin/client":     {"admin", "decider", "engine", "link"},
+	"admin/client":     {"admin", "decider", "engine", "link", "state"},
 	"admin/exposition": {}, // names, types and texts of metrics
-	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa"},
+	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	crand "crypto/rand"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"pointsman/state"
+)
+
+// openState returns what keeps the agent's memory in dir, or in the directory that
+// systemd made for it; nil if there is none.
+func openState(dir string, log *slog.Logger) *state.Keeper {
+	if dir == "" {
+		dir, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	}
+	if dir == "" || dir == "off" {
+		return nil
+	}
+	return state.Open(dir, log)
+}
+
+// secret is what the hashes of prompts are keyed with: that of the earlier life, so
+// that its block keys mean the same, or another one.
+func secret(kept *state.Keeper) []byte {
+	if kept != nil && len(kept.Secret()) >= secretBytes {
+		return kept.Secret()
+	}
+	b := make([]byte, secretBytes)
+	_, _ = crand.Read(b) // it never fails
+	return b
+}
+
+const secretBytes = 16
+
+// restore gives the pools the memory of the earlier life, before any socket
+// answers, as far as their replicas are known by then.
+func (a *Agent) restore(set *metrics.Set) {
+	if a.state == nil {
+		return
+	}
+	a.state.Keep(a.decider, a.decider.Secret)
+	a.state.Export(set)
+	a.admin.State = a.state.Status
+	a.state.Restore()
+}
