@@ -35,6 +35,7 @@ type health struct {
 	failures  int           // ejections in a row without a success: it is suspect
 	hardUntil time.Duration // ejected by hard evidence before
 	softUntil time.Duration // by soft
+	deadUntil time.Duration // by its engine's own word
 	probed    time.Duration // when a suspect got its last request; 0 = it has none
 	broke     time.Duration // when a break last ejected it
 	soft      softEvidence
@@ -42,7 +43,7 @@ type health struct {
 
 // ejectedUntil is when its ejection ends; not chosen before, unless nothing else is
 // left.
-func (h *health) ejectedUntil() time.Duration { return max(h.hardUntil, h.softUntil) }
+func (h *health) ejectedUntil() time.Duration { return max(h.hardUntil, h.softUntil, h.deadUntil) }
 
 // suspect reports whether it has failed and has not been seen to work since.
 func (h *health) suspect() bool { return h.failures > 0 }
@@ -138,8 +139,12 @@ func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
 	return true
 }
 
-// worked notes a success of r, which ends its ejection.
+// worked notes a success of r, which ends its ejection. Of an engine that is dead it
+// is none: its streams end with an error that a proxy does not see.
 func (m *members) worked(r *Replica, now time.Duration) {
+	if now < r.deadUntil {
+		return
+	}
 	r.seen = true
 	r.soft.roll(now)
 	r.soft.successes++

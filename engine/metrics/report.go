@@ -41,6 +41,15 @@ func (r *report) succeeded(s *Scraper, reading *Reading, took time.Duration) {
 	}
 }
 
+// dead reports that the engine says that it cannot serve, alive that it can again.
+func (r *report) dead(s *Scraper) {
+	r.log.Warn("engine is dead, though its server answers; it gets no requests", "pool", s.pool.Name(), "replica", s.replica)
+}
+
+func (r *report) alive(s *Scraper) {
+	r.log.Info("engine is alive again", "pool", s.pool.Name(), "replica", s.replica)
+}
+
 // failed reports a scrape that failed. It is called before the scraper counts it. It
 // does not warn about a replica that is not configured as an engine and serves no
 // metrics.

@@ -70,6 +70,8 @@ type Scraper struct {
 	dueWaiting time.Duration // when to scrape next if a request waits for its first token
 	due        time.Duration // when to scrape next if none does
 	dueModels  time.Duration // when to request the models next
+	dueHealth  time.Duration // when to ask next whether the engine can serve
+	dead       bool          // it said that it cannot, and not since that it can
 
 	path       int // index in paths
 	failures   int // scrapes in a row
@@ -91,6 +93,7 @@ const (
 	noRequest request = iota
 	metricsRequest
 	modelsRequest
+	healthRequest
 )
 
 func newScraper(pool *decider.Pool, replica, address string, o Options, f fetcher, r *report) *Scraper {
@@ -113,6 +116,9 @@ func (s *Scraper) sendDue(now time.Duration) (sent bool) {
 	case now >= s.due || now >= s.dueWaiting && s.pool.Engine(s.replica).AwaitingFirstToken() > 0:
 		s.pending = metricsRequest
 		err = s.fetcher.send(s.paths[s.path])
+	case now >= s.dueHealth && s.asksHealth():
+		s.pending = healthRequest
+		err = s.fetcher.send("/health")
 	case now >= s.dueModels && s.failures == 0 && (s.last.Kind == VLLM || s.last.Kind == SGLang):
 		s.pending, s.dueModels = modelsRequest, now+modelsEvery
 		err = s.fetcher.send("/v1/models")
@@ -150,6 +156,9 @@ func (s *Scraper) next(now time.Duration) time.Duration {
 	if s.pending != noRequest {
 		return now + tick
 	}
+	if s.asksHealth() {
+		return min(s.due, s.dueHealth)
+	}
 	return s.due
 }
 
@@ -158,10 +167,14 @@ func (s *Scraper) next(now time.Duration) time.Duration {
 func (s *Scraper) handle(page []byte, err error, at time.Duration) {
 	answered := s.pending
 	s.pending = noRequest
-	if answered == modelsRequest {
+	switch answered {
+	case modelsRequest:
 		if err == nil {
 			s.readModels(page)
 		}
+		return
+	case healthRequest:
+		s.readHealth(err, max(s.lastPoll, at))
 		return
 	}
 	// It arrived between the last poll and this one.

@@ -22,6 +22,8 @@ type fakeEngine struct {
 	t     *testing.T
 	takes time.Duration
 	page  func() (string, error)
+	// health answers /health; nil = there is none.
+	health func() error
 
 	busy  bool
 	mu    sync.Mutex // guards what follows
@@ -40,7 +42,7 @@ func (e *fakeEngine) send(path string) error {
 	if e.busy {
 		e.t.Error("two scrapes at once")
 	}
-	if path == "/v1/models" {
+	if path == "/v1/models" || path == "/health" && e.health == nil {
 		return errUnknown
 	}
 	e.busy = true
@@ -56,6 +58,9 @@ func (e *fakeEngine) poll() ([]byte, error) {
 		return nil, errPending
 	}
 	e.busy = false
+	if e.paths[len(e.paths)-1] == "/health" {
+		return nil, e.health()
+	}
 	page, err := e.page()
 	return []byte(page), err
 }

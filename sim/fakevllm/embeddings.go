@@ -47,7 +47,10 @@ func (s *Server) embeddings(x *exchange) {
 		}
 	}()
 	for !g.done.Load() {
-		s.wait(x, g)
+		if !s.wait(x, g) {
+			x.fail(coreDead)
+			return
+		}
 	}
 	data := make([]wireEmbedding, len(g.seqs))
 	for i, seed := range g.seeds {

@@ -83,13 +83,20 @@ type wireError struct {
 }
 
 // fail answers with an error.
-func (x *exchange) fail(e *apiError) {
+func (x *exchange) fail(e *apiError) { x.raw(e.status, "application/json", e.json()) }
+
+// json is the error as a client gets it.
+func (e *apiError) json() []byte {
 	var out wireError
 	out.Error.Message, out.Error.Type, out.Error.Code = e.message, e.kind, e.status
 	if e.param != "" {
 		out.Error.Param = &e.param
 	}
-	x.json(e.status, out)
+	body, err := sonic.Marshal(out)
+	if err != nil {
+		panic(err) // our own types always marshal
+	}
+	return body
 }
 
 func (x *exchange) flush() {

@@ -24,7 +24,8 @@ type fault struct {
 // {"status", "delay", "die_after", "hang", "path", "count", "for"}, each
 // optional. It applies to requests whose path begins with path, by default to
 // POST requests below "/v1/", until count requests have failed or the duration
-// "for" is over. POST /fake/reset removes it.
+// "for" is over. With {"core": true} the core dies instead. POST /fake/reset removes
+// either.
 type replicaFault struct {
 	fault
 	path  string
@@ -52,12 +53,18 @@ func (s *Server) setFault(x *exchange) {
 		Delay    string  `json:"delay"`
 		DieAfter *int    `json:"die_after"`
 		Hang     bool    `json:"hang"`
+		Core     bool    `json:"core"`
 		Path     *string `json:"path"`
 		Count    *int    `json:"count"`
 		For      string  `json:"for"`
 	}{}
 	if err := decode(x.body, &in); err != nil {
 		x.fail(badRequest("%v", err))
+		return
+	}
+	if in.Core {
+		s.core.kill()
+		x.json(http.StatusOK, struct{}{})
 		return
 	}
 	f := &replicaFault{fault: fault{status: in.Status, abortAfter: -1, hang: in.Hang}, path: "/v1/", post: in.Path == nil, left: -1}
@@ -96,6 +103,7 @@ func (s *Server) setFault(x *exchange) {
 // resetFault serves POST /fake/reset.
 func (s *Server) resetFault(x *exchange) {
 	s.faults.set(nil)
+	s.core.revive()
 	x.json(http.StatusOK, struct{}{})
 }
 

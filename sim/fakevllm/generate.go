@@ -253,14 +253,18 @@ func (g *generation) usageNow() wireUsage {
 
 // wait blocks until the engine has something new for g. It does not return if
 // the client disconnects or the server closes.
-func (s *Server) wait(x *exchange, g *generation) {
+// It reports whether the core lives.
+func (s *Server) wait(x *exchange, g *generation) bool {
 	select {
+	case <-s.core.dies():
+		return false
 	case <-g.notify:
 	case <-x.r.Context().Done():
 		panic(http.ErrAbortHandler)
 	case <-s.engine.closed:
 		panic(http.ErrAbortHandler)
 	}
+	return true
 }
 
 type wireChoice struct {
@@ -284,7 +288,10 @@ type wireAnswer struct {
 // wholeAnswer waits for all tokens and answers at once.
 func (s *Server) wholeAnswer(x *exchange, g *generation) {
 	for !g.done.Load() {
-		s.wait(x, g)
+		if !s.wait(x, g) {
+			x.fail(coreDead)
+			return
+		}
 	}
 	out := wireAnswer{ID: g.id, Object: g.object, Created: g.created, Model: g.model, Usage: g.usageNow()}
 	for i, q := range g.seqs {

@@ -52,7 +52,13 @@ func (s *Server) modelOf(r *wireRequest) (model, lora string, refused *apiError)
 }
 
 // health serves GET /health.
-func (s *Server) health(x *exchange) { x.raw(http.StatusOK, "text/plain", nil) }
+func (s *Server) health(x *exchange) {
+	if s.core.isDead() {
+		x.raw(http.StatusServiceUnavailable, "text/plain", nil)
+		return
+	}
+	x.raw(http.StatusOK, "text/plain", nil)
+}
 
 // version serves GET /version.
 func (s *Server) version(x *exchange) {

@@ -30,6 +30,7 @@ type Server struct {
 	ids    atomic.Uint64
 	engine *engine
 	faults faults
+	core   core
 }
 
 // maxBody is the largest accepted request body in bytes.
@@ -172,6 +173,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !strings.HasPrefix(r.URL.Path, "/fake/") {
 		if !s.applyFault(x) {
+			return
+		}
+		if found.method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/") && s.core.isDead() {
+			x.fail(coreDead)
 			return
 		}
 	}

@@ -26,7 +26,13 @@ func (s *Server) streamAnswer(x *exchange, g *generation) {
 	st.intro = quote(s.intro)
 	st.intro = st.intro[1 : len(st.intro)-1]
 	for more := true; more; {
-		s.wait(x, g)
+		if !s.wait(x, g) {
+			st.buf = append(st.buf, "data: "...)
+			st.buf = append(st.buf, coreDead.json()...)
+			st.buf = append(st.buf, "\n\ndata: [DONE]\n\n"...)
+			st.send()
+			return
+		}
 		more = !g.done.Load()
 		st.tokens()
 		st.send()
