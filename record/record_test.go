@@ -24,6 +24,7 @@ import (
 	"pointsman/decider/decidertest"
 	"pointsman/intake"
 	"pointsman/session"
+	"pointsman/sim/trace"
 )
 
 // first is a policy that looks at nothing.
@@ -162,6 +163,11 @@ func TestFile(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
+	}
+
+	replayed, err := trace.ReadFile(path, trace.Options{})
+	if err != nil || len(replayed.Requests) != 3 || replayed.Requests[0].Output != 7 || len(replayed.Requests[1].Blocks) != 3 || replayed.Recorded.Policy != "first" {
+		t.Errorf("as simulate reads it: %+v %v", replayed, err)
 	}
 }
 

@@ -18,17 +18,18 @@ import (
 )
 
 type simulateCmd struct {
-	Trace       string   `help:"Requests to replay: a file of JSON lines with Mooncake's lengths and block ids, or with recorded requests."`
+	Trace       string   `help:"Requests to replay: a recording of pointsman record, JSON lines with Mooncake's lengths and block ids or with requests' bodies, a log of LiteLLM or vLLM; also compressed by gzip."`
+	Pool        string   `help:"Pool of a recording, if it has several."`
 	Workload    string   `help:"Built-in traffic to replay instead of a trace: ${workloads}."`
-	Replicas    int      `default:"8" help:"Replicas (${default})."`
-	CacheTokens int      `default:"500000" help:"KV cache of a replica in tokens (${default})."`
+	Replicas    *int     `help:"Replicas (8, or as many as were recorded)."`
+	CacheTokens *int     `help:"KV cache of a replica in tokens (500000, or as recorded)."`
 	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
-	Load        float64  `default:"0.85" help:"Rate in multiples of the one at which round robin saturates this setup (${default})."`
+	Load        *float64 `help:"Rate in multiples of the one at which round robin saturates this setup (0.85 for a workload; a trace has its own rate)."`
 	Rate        float64  `help:"Rate in requests/s; overrides --load."`
-	Policy      []string `default:"${default_policy}" sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default})."`
+	Policy      []string `sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default_policy}; for a recording, some that may suit it)."`
 	Seed        uint64   `default:"1" help:"First seed (${default})."`
 	Seeds       int      `default:"1" help:"Number of seeds; figures are means over them (${default})."`
-	Baseline    string   `default:"round_robin" help:"Policy that the others are compared with; none for no comparison (${default})."`
+	Baseline    string   `help:"Policy that the others are compared with; none for no comparison (round_robin, or the recorded one)."`
 	SLO         string   `default:"ttft=2s,tpot=50ms" help:"What goodput counts: the longest time to the first token, and between the others on average (${default})."`
 	MaxTokens   string   `help:"max_tokens of all requests, such as 32k, in place of the trace's."`
 	Shed        bool     `help:"Requests that wait in the agent are refused as in production, after the time to live or where too many wait."`
@@ -54,18 +55,24 @@ type simulateCmd struct {
 func (c *simulateCmd) Run() error { return c.run(os.Stdout) }
 
 func (c *simulateCmd) run(w io.Writer) error {
-	e, err := c.experiment()
-	if err != nil {
-		return err
-	}
 	if c.Plot != "" {
 		if err := plot.CheckPath(c.Plot); err != nil {
 			return err
 		}
 	}
+	if _, err := c.experiment(&trace.Trace{}); err != nil {
+		return err // before the trace is read, which may take a while
+	}
 	t, err := c.requests()
 	if err != nil {
 		return err
+	}
+	e, err := c.experiment(t)
+	if err != nil {
+		return err
+	}
+	for _, n := range t.Notes {
+		fmt.Fprintln(os.Stderr, n)
 	}
 	results, err := e.Run(t, os.Stderr)
 	if err != nil {
@@ -89,7 +96,7 @@ func (c *simulateCmd) requests() (*trace.Trace, error) {
 		return nil, errors.New("want one of --trace and --workload")
 	}
 	if c.Trace != "" {
-		return trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars})
+		return trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars, Pool: c.Pool})
 	}
 	t, err := workload.New(c.Workload, c.Seed)
 	if err != nil {
@@ -99,18 +106,19 @@ func (c *simulateCmd) requests() (*trace.Trace, error) {
 	return t, nil
 }
 
-// experiment converts the flags.
-func (c *simulateCmd) experiment() (*replay.Experiment, error) {
+// experiment converts the flags, and what they leave open, to an experiment with t.
+func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	if c.VisibleChars < 0 {
 		return nil, fmt.Errorf("visible-chars: %d, want 0 or more", c.VisibleChars)
 	}
-	policies, err := replay.ParsePolicies(policies, c.Policy, replay.SharedCache, replay.LowerBound)
+	d := c.defaults(t)
+	policies, err := replay.ParsePolicies(policies, d.policies, replay.SharedCache, replay.LowerBound)
 	profile, err2 := sim.ParseProfile(c.Profile)
 	failures, err3 := replay.ParseFailures(c.Fail)
 	slo, err4 := replay.ParseSLO(c.SLO)
 	maxTokens, err5 := parseTokens(c.MaxTokens)
 	events, err7 := replay.ParseEvents(c.Event)
-	baseline, err6 := c.baseline()
+	baseline, err6 := baseline(d.baseline)
 	partition, err8 := replay.ParsePartition(c.Partition)
 	if err8 != nil {
 		err8 = fmt.Errorf("partition: %q, %w", c.Partition, err8)
@@ -120,26 +128,26 @@ func (c *simulateCmd) experiment() (*replay.Experiment, error) {
 	}
 	return &replay.Experiment{
 		Options: replay.Options{
-			Setup: replay.Setup{Replicas: c.Replicas, Profile: profile, CacheTokens: c.CacheTokens, Speeds: c.SpeedMix},
-			Rate:  c.Rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
+			Setup: replay.Setup{Replicas: d.replicas, Profile: profile, CacheTokens: d.cacheTokens, Speeds: c.SpeedMix},
+			Rate:  d.rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 			Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise, Failures: failures,
 			MaxTokens: maxTokens, SLO: slo, Share: c.Share, Partition: partition, Events: events,
 		},
-		Load: c.Load, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds,
+		Load: d.load, Recorded: t.Recorded, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds,
 	}, nil
 }
 
 // baseline returns the policy to compare with, nil for none.
-func (c *simulateCmd) baseline() (*replay.Policy, error) {
-	if c.Baseline == "none" {
+func baseline(spec string) (*replay.Policy, error) {
+	if spec == "none" {
 		return nil, nil
 	}
-	list, err := replay.ParsePolicies(policies, []string{c.Baseline}, replay.SharedCache, replay.LowerBound)
+	list, err := replay.ParsePolicies(policies, []string{spec}, replay.SharedCache, replay.LowerBound)
 	if err != nil {
 		return nil, fmt.Errorf("baseline: %w", err)
 	}
 	if len(list) != 1 {
-		return nil, fmt.Errorf("baseline: %q, want one policy", c.Baseline)
+		return nil, fmt.Errorf("baseline: %q, want one policy", spec)
 	}
 	return &list[0], nil
 }

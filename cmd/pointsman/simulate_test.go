@@ -85,7 +85,7 @@ func TestSimulateJSON(t *testing.T) {
 
 func TestSimulateTable(t *testing.T) {
 	c := simulateArgs(t, "--trace", writeTrace(t), "--replicas", "3", "--cache-tokens", "20000", "--profile", "70b:chunk=2048,base_ms=10",
-		"--policy", "round_robin,random", "--fail", "5s@1", "--speed-mix", "1,0.5", "--seeds", "2")
+		"--policy", "round_robin,random", "--load", "0.85", "--fail", "5s@1", "--speed-mix", "1,0.5", "--seeds", "2")
 	var out bytes.Buffer
 	if err := c.run(&out); err != nil {
 		t.Fatal(err)
@@ -132,6 +132,36 @@ func TestSimulateRefuses(t *testing.T) {
 		c := simulateArgs(t, append([]string{"--trace", trace}, strings.Fields(args)...)...)
 		if err := c.run(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want … %s …", args, err, want)
+		}
+	}
+}
+
+// A recording brings its own rate, replicas and caches, and is compared with the
+// policy that ran. Flags override each of them.
+func TestSimulateRecording(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString(`{"recorder":"pointsman","form":1,"pools":[{"name":"chat","policy":"session","replicas":3,"cache_tokens":90000}]}` + "\n")
+	for i := range 300 {
+		fmt.Fprintf(&b, `{"timestamp":%d,"input_length":%d,"output_length":%d,"pool":"chat","session":"s%d","stream":true,"outcome":"served","status":200,"ttft":0.25,"duration":1,"block_tokens":256,"hash_ids":[%d,%d]}`+"\n",
+			1764000000000+i*500, 600+i%400, 20+i%50, i%40, i%4, 100+i%40)
+	}
+	path := filepath.Join(t.TempDir(), "mine.jsonl")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string][]string{
+		"": {"300 requests, 3 replicas of 70b with 90000 tokens", "2.01 requests/s, load ", "recorded with session: 300 served; TTFT p50 0.25, p90 0.25, p99 0.25\n", "\nsession ", "\nleast_work ", "\nlower_bound ", "against session."},
+		"--policy least_work --baseline random --rate 4 --replicas 5 --cache-tokens 40000": {"5 replicas of 70b with 40000 tokens", "4 requests/s", "against random."},
+		"--load 0.5": {", load 0.5:"},
+	} {
+		var out bytes.Buffer
+		if err := simulateArgs(t, append([]string{"--trace", path}, strings.Fields(args)...)...).run(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s: no %q in\n%s", args, w, &out)
+			}
 		}
 	}
 }

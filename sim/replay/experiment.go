@@ -22,6 +22,7 @@ type Experiment struct {
 	Options
 	// Load sets the rate, unless that is given, in multiples of Saturation.
 	Load     float64
+	Recorded *trace.Recorded // what was measured, to be shown beside; nil = nothing
 	Policies []Policy
 	// Baseline is what the others are compared with; nil for none.
 	Baseline *Policy
@@ -37,6 +38,7 @@ type Comparison struct {
 	Results          [][]*Result // by policy and seed
 	Baseline         []*Result   // by seed; nil if there is none
 	SLO              SLO
+	Recorded         *trace.Recorded
 }
 
 // Run runs each policy with each seed, as many replays at a time as there are
@@ -100,7 +102,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	base.setDefaults()
 	c := &Comparison{
 		Setup: e.Setup, Requests: len(t.Requests), Rate: base.Rate, Saturation: saturation,
-		Results: results[:len(e.Policies)], SLO: base.SLO,
+		Results: results[:len(e.Policies)], SLO: base.SLO, Recorded: e.Recorded,
 	}
 	if baseline >= 0 {
 		c.Baseline = results[baseline]

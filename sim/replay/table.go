@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"pointsman/sim/trace"
 )
 
 const (
@@ -18,6 +20,7 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	b := new(tableWriter)
 	b.printf("%d requests, %d replicas of %s with %d tokens of cache each\n", c.Requests, c.Replicas, c.Profile.Name, c.CacheTokens)
 	b.printf("%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n", c.Rate, c.Load(), c.Saturation)
+	b.recorded(c.Recorded)
 	b.printf("goodput: first token within %v, others %v apart\n\n", c.SLO.TTFT, c.SLO.TPOT)
 	b.printf("%-*s  %-17s  %-17s  %-17s   good- tokens  hit", nameWidth, "", "TTFT, s", "TPOT, ms", "end to end, s")
 	b.printIf(c.Baseline != nil, "   TTFT")
@@ -42,6 +45,27 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	}
 	_, err := w.Write(b.text)
 	return err
+}
+
+// recorded writes what was measured.
+func (b *tableWriter) recorded(r *trace.Recorded) {
+	if r == nil {
+		return
+	}
+	policy := r.Policy
+	switch {
+	case r.Shadow:
+		policy = "the proxy's own balance"
+	case policy == "":
+		policy = "an unknown policy"
+	}
+	b.printf("recorded with %s: %d served", policy, r.Served)
+	b.printIf(r.Unserved > 0, ", %d not", r.Unserved)
+	b.printIf(r.Shed > 0, ", %d refused", r.Shed)
+	if len(r.TTFT) > 0 {
+		b.printf("; TTFT p50 %s, p90 %s, p99 %s", seconds(Quantile(r.TTFT, 0.5).Seconds()), seconds(Quantile(r.TTFT, 0.9).Seconds()), seconds(Quantile(r.TTFT, 0.99).Seconds()))
+	}
+	b.printf("\n")
 }
 
 // row writes the row of one policy.

@@ -1,12 +1,9 @@
 package trace
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 )
@@ -19,6 +16,22 @@ type Trace struct {
 	// Tick is the resolution of the recorded times. A replay spreads the requests
 	// of one tick over it. 0 means that the times are exact.
 	Tick time.Duration
+	// Recorded is what was measured as the trace was recorded; nil = nothing.
+	Recorded *Recorded
+	// Notes are what the reader had to assume, as sentences.
+	Notes []string
+}
+
+// Recorded is what pointsman's own recordings say besides.
+type Recorded struct {
+	Policy      string // "" = not known
+	Shadow      bool   // the proxy balanced by itself
+	Replicas    int    // 0 = not known
+	CacheTokens int    // of each; 0 = not known
+	Served      int
+	Shed        int             // refused by the agent
+	Unserved    int             // the others
+	TTFT        []time.Duration // of streamed answers, sorted
 }
 
 // Request is one request of a Trace.
@@ -55,76 +68,131 @@ type Options struct {
 	// VisibleChars is the number of leading characters (bytes) of a request
 	// that an agent can read. It always knows the whole length. 0 means all.
 	VisibleChars int
+	// Pool selects the requests of one pool of a recording; "" = there is only
+	// one.
+	Pool string
 }
 
 const (
-	maxLine   = 64 << 20 // bytes
-	maxTokens = 1 << 24  // prompt or output of one request
-	// maxTime is in milliseconds. Larger timestamps are dates; only their
-	// distance from the first one counts.
-	maxTime = 1e12
+	maxTokens = 1 << 24 // prompt or output of one request
+	// defaultOutput is the length of an answer in tokens if the trace does not
+	// say it.
+	defaultOutput = 256
 	// maxTick is the coarsest clock that a trace is assumed to have: a trace of
 	// one request per minute has a minute between requests, not in its clock.
 	maxTick = 10 * time.Second
+	// maxSpan bounds the time from the first request to the last: dates that
+	// are further apart are in different units.
+	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
-// Read reads a trace with one JSON object per line, in one of two forms: token
-// counts and block ids as published by the Mooncake project, or requests with
-// their text. Errors name the line.
-func Read(r io.Reader, o Options) (*Trace, error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	p := parser{options: o}
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		if err := p.line(lines.Bytes()); err != nil {
-			return nil, fmt.Errorf("trace: line %d: %w", n, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
-	}
-	return p.trace()
-}
-
-// ReadFile is Read on the file at path.
-func ReadFile(path string, o Options) (*Trace, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return Read(f, o)
-}
-
-// parser collects the lines of a trace.
+// parser collects the requests of a trace.
 type parser struct {
 	options  Options
+	form     form
+	kind     kind // of the requests
 	requests []Request
-	times    []float64 // milliseconds
+	unknown  []bool // by request: its output is not known
+	times    []stamp
 	text     *textReader
-	mooncake bool // the lines hold token counts, not text
+	notes    []string
+
+	recording recording
+	vllm      vllmLog
+	sessions  bool // some request has one
 }
 
-func (p *parser) trace() (*Trace, error) {
-	if len(p.requests) == 0 {
-		return nil, errors.New("trace: no requests")
+// kind is what the objects of a trace have.
+type kind uint8
+
+const (
+	anyKind kind = iota
+	lengthsKind
+	textKind
+	liteLLMKind
+	vllmKind
+)
+
+// add adds a request. Its output is not known if it is negative.
+func (p *parser) add(k kind, r Request, at stamp) error {
+	if p.kind != anyKind && p.kind != k {
+		return errors.New("not in the same form as the first request")
 	}
-	first := slices.Min(p.times)
+	p.kind = k
+	p.sessions = p.sessions || r.HasSession
+	p.requests, p.times, p.unknown = append(p.requests, r), append(p.times, at), append(p.unknown, r.Output < 0)
+	return nil
+}
+
+// trace completes the trace.
+func (p *parser) trace() (*Trace, error) {
+	if err := p.selectPool(); err != nil {
+		return nil, err
+	}
+	if len(p.requests) == 0 {
+		if p.vllm.lines > 0 {
+			return nil, fmt.Errorf("a log of vLLM with %d requests and without their prompts: from version 0.11 on it has them with VLLM_LOGGING_LEVEL=DEBUG only", p.vllm.lines)
+		}
+		return nil, errForm{"no requests"}
+	}
+	p.estimateOutputs()
+	times := milliseconds(p.times)
+	first := slices.Min(times)
+	if slices.Max(times)-first > float64(maxSpan.Milliseconds()) {
+		return nil, errors.New("the times of the requests are years apart: want the same unit for all")
+	}
 	for i := range p.requests {
-		p.requests[i].At = time.Duration((p.times[i] - first) * float64(time.Millisecond))
+		p.requests[i].At = time.Duration((times[i] - first) * float64(time.Millisecond))
+	}
+	t := &Trace{BlockTokens: textBlockTokens, Notes: p.notes}
+	if p.kind == lengthsKind {
+		t.BlockTokens = p.blockTokens()
 	}
 	slices.SortStableFunc(p.requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
-	t := &Trace{Requests: p.requests, BlockTokens: textBlockTokens}
-	if p.mooncake {
-		t.BlockTokens = mooncakeBlock
-		t.Tick = tick(t.Requests)
-		t.inferSessions()
+	t.Requests = p.requests
+	switch {
+	case p.recording.is():
+		t.Recorded = p.recording.summary()
+		t.wholeBlocks()
+		t.extrapolate()
 		t.Truncate(p.options.VisibleChars)
+	case p.kind == lengthsKind:
+		t.Tick = tick(t.Requests)
+		if !p.sessions {
+			t.inferSessions()
+		}
+		t.wholeBlocks()
+		t.Truncate(p.options.VisibleChars)
+	case p.kind == vllmKind:
+		t.Tick = tick(t.Requests)
+	case p.kind == liteLLMKind:
+		t.dropSingleSessions()
 	}
 	return t, nil
+}
+
+// estimateOutputs gives the requests whose answers have no known length the median
+// of the others'.
+func (p *parser) estimateOutputs() {
+	var known []int
+	for i, r := range p.requests {
+		if !p.unknown[i] {
+			known = append(known, r.Output)
+		}
+	}
+	assumed := defaultOutput
+	if len(known) > 0 {
+		slices.Sort(known)
+		assumed = max(known[len(known)/2], 1)
+	}
+	for i := range p.requests {
+		r := &p.requests[i]
+		if p.unknown[i] {
+			if r.Output = assumed; r.MaxTokens > 0 {
+				r.Output = min(assumed, r.MaxTokens)
+			}
+		}
+	}
 }
 
 // tick infers the resolution of the clock of a trace in which most requests
@@ -144,6 +212,17 @@ func tick(requests []Request) time.Duration {
 	slices.Sort(gaps)
 	if d := gaps[len(gaps)/2]; d <= maxTick {
 		return d
+	}
+	return 0
+}
+
+// Span is the time from the first request to the last.
+func (t *Trace) Span() time.Duration { return t.Requests[len(t.Requests)-1].At }
+
+// Rate is the mean of requests per second as recorded, 0 if the trace has no times.
+func (t *Trace) Rate() float64 {
+	if span := t.Span().Seconds(); span > 0 {
+		return float64(len(t.Requests)) / span
 	}
 	return 0
 }

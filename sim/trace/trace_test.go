@@ -122,14 +122,19 @@ func TestReadText(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "trace: no requests",
-		"{}":                           "trace: line 1: input_length 0 and output_length 0, want up to 16777216 tokens, input at least 1",
-		"{\"prompt\":\"a\"}\nnonsense": "trace: line 2: not a JSON object of a known form",
-		"{\"prompt\":\"a\"}\n{\"input_length\":1}": "trace: line 2: not in the same form as the first request",
-		`{"prompt":"a","body":{}}`:                 "trace: line 1: both a body and a prompt",
-		`{"input_length":512,"hash_ids":[1,2]}`:    "trace: line 1: more hash_ids than blocks of 512 tokens",
-		`{"timestamp":1e300,"input_length":1}`:     "trace: line 1: timestamp 1e+300, want milliseconds",
-		`{"input_length":99999999}`:                "trace: line 1: input_length 99999999 and output_length 0, want up to 16777216 tokens, input at least 1",
+		"":         "trace: no requests\n" + Example,
+		"nonsense": "trace: no requests\n" + Example,
+		"{}":       "trace: line 1: none of the keys input_length, body, prompt and prompt_tokens\n" + Example,
+		"{":        "trace: line 1: not a JSON object of a known form\n" + Example,
+		"[1,2]":    "trace: element 1: not a JSON object of a known form\n" + Example,
+		`{"timestamp":"yesterday","input_length":1}`:                                      `trace: line 1: time "yesterday", want a number or a date such as 2026-11-22T05:00:00.123Z`,
+		`{"timestamp":0,"input_length":1}` + "\n" + `{"timestamp":1e12,"input_length":1}`: "trace: the times of the requests are years apart: want the same unit for all",
+		"{\"prompt\":\"a\"}\nnonsense":                                                    "trace: line 2: not a JSON object of a known form",
+		"{\"prompt\":\"a\"}\n{\"input_length\":1}":                                        "trace: line 2: not in the same form as the first request",
+		`{"prompt":"a","body":{}}`:                                                        "trace: line 1: both a body and a prompt",
+		`{"input_length":512,"hash_ids":[1,2]}`:                                           "trace: line 1: more hash_ids than blocks of 512 tokens",
+		`{"timestamp":1e300,"input_length":1}`:                                            `trace: line 1: time "1e300", want a number or a date such as 2026-11-22T05:00:00.123Z`,
+		`{"input_length":99999999}`:                                                       "trace: line 1: input_length 99999999 and output_length 0, want up to 16777216 tokens, input at least 1",
 	} {
 		if _, err := Read(strings.NewReader(text), Options{}); err == nil || err.Error() != want {
 			t.Errorf("%s\n got %v\nwant %s", text, err, want)
@@ -142,6 +147,11 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"timestamp": 1, "session": "s", "path": "/v1/responses", "body": {"input": "hello", "max_output_tokens": 3}}`), 20)
 	f.Add([]byte(`{"prompt": "x", "output_tokens": -1}`), 1)
 	f.Add([]byte(`{"timestamp": -1e11, "prompt": "x"}`+"\n"+`{"timestamp": 1e12, "prompt": ""}`), -1)
+	for _, form := range forms {
+		f.Add([]byte(form), 100)
+		f.Add(compressed([]byte(form)), 0)
+	}
+	f.Add(compressed([]byte(forms[0]))[:40], 0)
 	f.Fuzz(func(t *testing.T, data []byte, visible int) {
 		trace, err := Read(bytes.NewReader(data), Options{VisibleChars: max(visible, 0)})
 		if err != nil {
@@ -150,7 +160,7 @@ func FuzzRead(f *testing.F) {
 		last := time.Duration(0)
 		for _, a := range trace.Arrivals(1, rand.New(rand.NewPCG(1, 1))) {
 			c := a.Request
-			if a.At < last || c.Input < 1 || c.Output < 1 || c.Input > maxTokens || c.Output > maxTokens || len(c.Visible) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
+			if a.At < last || c.Input < 1 || c.Output < 1 || c.Input > maxTokens || c.Output > maxTokens || trace.BlockTokens < 1 || len(c.Visible) > len(c.Blocks) && trace.BlockTokens == mooncakeBlock {
 				t.Fatalf("at %v after %v: %+v", a.At, last, c)
 			}
 			last = a.At

@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
-	"sim/trace":    {"decider", "intake", "session"},
+	"sim/trace":    {"decider", "decider/kvcache", "intake", "session"},
 	"sim/replay":   {"config", "decider", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
 	"sim/workload": {"sim/trace"},
 	"sim/plot":     {"sim/replay"},
