@@ -101,6 +101,10 @@ type HAProxy struct {
 	// BodyPriority lets the priority in a request's body set its place in HAProxy's
 	// queues, where no admission does.
 	BodyPriority bool `yaml:"body_priority"`
+	// RetrySent gives a request whose replica closed the connection before its
+	// answer to another replica, although the first may have begun it. Connections
+	// to replicas are then kept.
+	RetrySent bool `yaml:"retry_sent"`
 }
 
 // Nginx holds what concerns nginx: the choices of the configuration rendered

@@ -75,6 +75,7 @@ haproxy:
   bind: "*:80"
   poll: 1s
   processing_timeout: 20ms
+  retry_sent: true
 nginx: {bind: "127.0.0.1:80", processing_timeout: 30ms, body_buffer: 64KiB, retry_sent: true}
 scan: {limit: 65536}
 agent: {node: n1, zone: eu}
@@ -105,7 +106,7 @@ pools:
       z: {address: "[::1]:8000", zone: eu, node: n1, weight: 256, max_requests: 8, cache_tokens: 900000}
       a: {address: "gpu-1.example:8000"}
 `)
-	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 38, col: 7}
+	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 39, col: 7}
 	if got := c.Pools["a"].Replicas["z"]; !reflect.DeepEqual(got, r) {
 		t.Errorf("replica %+v", got)
 	}
@@ -134,7 +135,7 @@ pools:
 	if !reflect.DeepEqual(c.Listen, Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902", AdminHosts: []string{"gw.example.org"}, SocketMode: "0600", SocketGroup: "proxies"}) || c.Listen.Mode() != 0o600 {
 		t.Errorf("listen %+v", c.Listen)
 	}
-	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond, false}
+	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond, false, true}
 	if c.HAProxy != h || c.Scan.Limit != 65536 || c.Lease != 90*time.Second || c.DefaultPool != "b" {
 		t.Errorf("got %+v", c)
 	}

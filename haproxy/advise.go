@@ -182,7 +182,7 @@ func (a *adviser) pool(name string) {
 		}
 		a.say("not-followed", b, l, remedy, "this use-server comes before the decision's and overrides it")
 	}
-	if !b.option("http-server-close") && !b.option("httpclose") {
+	if !b.option("http-server-close") && !b.option("httpclose") && !b.reuses() {
 		a.say("server-close", b, &b.lines[0], "add option http-server-close",
 			"no \"option http-server-close\": when a replica dies, some clients get neither an answer nor a log line")
 	}

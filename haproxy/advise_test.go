@@ -297,6 +297,7 @@ func TestAdviseOwnBackends(t *testing.T) {
 		{"    use-server %[var(txn.pm.server)] if { var(txn.pm.server) -m found }\n", "", "decisions are not followed"},
 		{"    option http-server-close\n", "", `no "option http-server-close"`},
 		{"    option http-server-close\n", "    option httpclose\n", ""},
+		{"    option http-server-close\n", "    retry-on conn-failure empty-response\n", `no "option http-server-close"`},
 	} {
 		got := advise(t, strings.Replace(good, c.old, c.new, 1), false, want)
 		if c.say == "" && len(got) > 0 || c.say != "" && (len(got) != 1 || !strings.Contains(got[0], c.say)) {

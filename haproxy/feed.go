@@ -25,6 +25,10 @@ import (
 // writes. Input that it cannot read ends that connection only: the ring keeps its
 // lines and connects again. ServeDatagrams receives what the ring cannot send.
 type Feed struct {
+	// RetrySent says that HAProxy sends a request again whose replica closed the
+	// connection: that it turned to another one is then no proof of a refusal.
+	RetrySent atomic.Bool
+
 	decider *decider.Decider
 	link    *link.Link
 	log     *slog.Logger
@@ -241,6 +245,7 @@ func (f *Feed) line(text []byte) {
 	case l.event == closed:
 		f.link.Ended(!l.failed, l.decided != nil && l.server != nil && !bytes.Equal(l.decided, l.server))
 		o := l.outcome()
+		o.Sent = o.Redispatched && f.RetrySent.Load()
 		if p == nil {
 			f.decider.Finished(o)
 			return

@@ -93,7 +93,7 @@ func (a *adviser) lint(b *section, r Release) {
 	if !r.AtLeast(3, 3) && !b.option("abortonclose") {
 		a.say("abortonclose", b, &b.lines[0], "add option abortonclose to the defaults", "no option abortonclose: a request whose client has left runs to its end on the engine")
 	}
-	if !b.option("http-server-close") && !b.option("httpclose") {
+	if !b.option("http-server-close") && !b.option("httpclose") && !b.reuses() {
 		a.say("server-close", b, &b.lines[0], "add option http-server-close",
 			"connections to the engines are kept for reuse, and uvicorn (vLLM, SGLang) closes idle ones after 5 s: requests that meet this end as 502 or without an answer")
 	}
@@ -101,7 +101,7 @@ func (a *adviser) lint(b *section, r Release) {
 		a.say("no-delay", b, &b.lines[0], "add option http-no-delay", "no option http-no-delay: chunks of a stream may wait up to 200 ms")
 	}
 	a.balance(b, servers, r)
-	if l := b.last("retry-on"); l != nil {
+	if l := b.last("retry-on"); l != nil && !b.reuses() {
 		for _, w := range l.Words[1:] {
 			if w != "conn-failure" && w != "none" {
 				a.say("retry-on", b, l, "use retry-on conn-failure", "retry-on %s repeats requests that an engine may have begun", w)

@@ -130,6 +130,21 @@ func (s *section) servers() map[string]*rule {
 	return list
 }
 
+// reuses reports whether the section keeps connections to its servers as we render it:
+// what cannot be sent again has a connection of its own.
+func (s *section) reuses() bool {
+	l := s.last("retry-on")
+	if l == nil || !slices.Contains(l.Words, "empty-response") {
+		return false
+	}
+	for _, server := range s.servers() {
+		if !strings.Contains(server.Text(), "var(txn.pm.conn)") {
+			return false
+		}
+	}
+	return true
+}
+
 // condition is the text of a rule's condition, with the ACLs that it names; ""
 // if it has none. word is where it may begin.
 func (s *section) condition(l *rule, word int) string {

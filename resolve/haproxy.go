@@ -22,6 +22,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		SPOEConf:     SPOEConf,
 		RuntimeAPI:   c.HAProxy.RuntimeAPI,
 		Bufsize:      int(c.HAProxy.Bufsize),
+		RetrySent:    c.HAProxy.RetrySent,
 		DefaultPool:  c.DefaultPool,
 	}
 	if o.Version, err = r.version(); err != nil {

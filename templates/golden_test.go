@@ -54,6 +54,11 @@ func variants(t *testing.T, v templates.Version) map[string][]templates.File {
 		t.Fatal(err)
 	}
 	out["whole"] = whole
+	kept := example(v)
+	kept.RetrySent = true
+	if out["kept"], err = templates.RenderHAProxy(kept); err != nil {
+		t.Fatal(err)
+	}
 	for name, pools := range map[string]int{"one": 1, "several": 3} {
 		o := example(v)
 		o.Pools = o.Pools[:pools]

@@ -48,6 +48,11 @@ type HAProxy struct {
 	// agent then sees head and tail of a body up to this size. 0 is off.
 	LargeBufsize int
 
+	// RetrySent lets HAProxy send a request to another replica when the first one
+	// closed the connection before its answer, and keep connections to replicas. It
+	// holds for pools with a list of replicas.
+	RetrySent bool
+
 	// ProcessingTimeout is how long a request waits for a decision before it
 	// goes on without one. Before 3.1 a request pays all of it when its agent
 	// has just died. It must exceed the longest hold of an admission.

@@ -127,6 +127,18 @@ type poolView struct {
 // For narrows the view to a pool.
 func (v *view) For(p Pool) poolView { return poolView{v, p} }
 
+// Reuses reports whether the pool's connections to replicas are kept.
+func (v poolView) Reuses() bool { return v.RetrySent && len(v.Pool.Replicas) > 0 }
+
+// ReuseBy is the keyword of a server that limits the reuse of connections to those of
+// the same name. Before 3.0 only that of TLS names does, and TLS is not used here.
+func (v *view) ReuseBy() string {
+	if v.Version.AtLeast(3, 0) {
+		return "pool-conn-name"
+	}
+	return "sni"
+}
+
 // LogProfiles reports whether HAProxy can give each log its own format.
 func (v *view) LogProfiles() bool { return v.Version.AtLeast(3, 2) }
 

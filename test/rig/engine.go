@@ -34,13 +34,17 @@ type Engine struct {
 	Name, Address string
 	Sim           *fakevllm.Server
 	Anywhere      bool // it serves chats below any path, set before the first request
-	http          *http.Server
-	Emitted       sync.Map // X-Watch of a request → *emission
+	// Closes, unless nil, says after how long without a request the replica closes a
+	// connection. Set before the first request.
+	Closes  func() time.Duration
+	http    *http.Server
+	Emitted sync.Map // X-Watch of a request → *emission
 
 	mu       sync.Mutex
 	arrivals []string      // X-Watch of the requests, in their order
 	released chan struct{} // closed when the requests with X-Hold go on
 	holding  int           // requests with X-Hold that wait
+	idle     map[net.Conn]*time.Timer
 }
 
 // Holds is how many requests with X-Hold wait.
@@ -128,7 +132,36 @@ func StartEngineAt(t testing.TB, name, address string, o EngineOptions) *Engine 
 func (e *Engine) Serve(l net.Listener) {
 	e.http = e.Sim.HTTPServer()
 	e.http.Handler = e
+	e.http.ConnState = e.closeIdle
 	go func() { _ = e.http.Serve(l) }()
+}
+
+// closeIdle ends connections as Closes says.
+func (e *Engine) closeIdle(c net.Conn, state http.ConnState) {
+	if e.Closes == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if timer := e.idle[c]; timer != nil {
+		timer.Stop()
+		delete(e.idle, c)
+	}
+	if state == http.StateIdle {
+		if e.idle == nil {
+			e.idle = map[net.Conn]*time.Timer{}
+		}
+		var timer *time.Timer
+		timer = time.AfterFunc(e.Closes(), func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.idle[c] == timer { // no request has begun meanwhile
+				delete(e.idle, c)
+				c.Close()
+			}
+		})
+		e.idle[c] = timer
+	}
 }
 
 // Down makes the replica refuse connections and cuts those it has. It returns

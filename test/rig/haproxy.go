@@ -22,7 +22,7 @@ func HAProxies(t *testing.T) (list []Release) {
 			Name: "haproxy-" + bin.Version, Version: bin.Version, Newest: i == len(bins)-1, Bin: bin,
 			Can: Abilities{
 				NoticesLeaving: old, NoticesLeaving2: true, LosesHeldCheaply: !old, Queues: true, Checks: true, Runtime: true,
-				ReadsModel: true, AnswersBroken: !old,
+				ReadsModel: true, AnswersBroken: !old, RetriesSent: true,
 			},
 			Lay: func(s *Site) Proxy {
 				return &HAProxy{Site: s, Spoe: filepath.Join(s.Dir, "spoe.sock"), Runtime: filepath.Join(s.Dir, "haproxy.sock")}
@@ -48,7 +48,7 @@ func (h *HAProxy) Listen() string { return fmt.Sprintf("spoe: \"unix://%s\"", h.
 
 // Section implements Proxy.
 func (h *HAProxy) Section() string {
-	return fmt.Sprintf("haproxy: {runtime_api: \"unix://%s\", bind: %q, poll: 100ms%s}", h.Runtime, h.Front, processingTimeout)
+	return fmt.Sprintf("haproxy: {runtime_api: \"unix://%s\", bind: %q, poll: 100ms, retry_sent: false%s}", h.Runtime, h.Front, processingTimeout)
 }
 
 // installed is where render expects its SPOE file to be installed; the tests
