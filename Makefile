@@ -24,7 +24,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install demo test compiler setup check unit race e2e lint cover fuzz bench soak clean
+.PHONY: help build install demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -66,6 +66,10 @@ race: compiler ## the race detector: packages with goroutines, and one round on 
 
 e2e: ## end-to-end tests on real proxies
 	$(GO) test -p 1 -count 1 -timeout 15m ./test/...
+
+page: ## the status page in a real Chromium, with axe-core; SHOTS=DIR for pictures
+	@sh test/setup.sh page
+	POINTSMAN_PAGE=1 POINTSMAN_SHOTS=$(SHOTS) $(GO) test -count 1 -v ./test/page
 
 lint: ## golangci-lint
 	$(GO) run $(GOLANGCI_LINT) run ./...

@@ -5,6 +5,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"pointsman/admin/exposition"
+	"pointsman/admin/page"
 	"pointsman/decider"
 	"pointsman/intake"
 	"pointsman/link"
@@ -60,12 +62,14 @@ type Server struct {
 	// before Serve.
 	Links []*link.Link
 
+	ui
+
 	http *fasthttp.Server
 }
 
 // New returns a Server that reports on in, its decider and the metrics of set.
 func New(in *intake.Intake, set *metrics.Set, version string) *Server {
-	s := &Server{intake: in, decider: in.Decider(), set: set, version: version}
+	s := &Server{intake: in, decider: in.Decider(), set: set, version: version, ui: ui{started: time.Now()}}
 	s.http = &fasthttp.Server{
 		Name:               "pointsman",
 		Handler:            s.handle,
@@ -94,12 +98,14 @@ func (s *Server) Shutdown() error {
 
 const index = `pointsman %s
 
+GET  /                 the status page, for browsers
 GET  /metrics          Prometheus metrics
 GET  /healthz          200 while the process runs
 GET  /readyz           200 while it decides, 503 while it drains
 GET  /status           pools and replicas, JSON
 GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
 GET  /signals          what the engines report, JSON
+GET  /config           the configuration in force, YAML
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
 POST /debug/watch      follow the next request of ?session=ID; GET tells what became of it, JSON
 POST /record           a trace of the traffic without text or ids, for ?for=1h, JSON lines
@@ -131,9 +137,11 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.Error("want Content-Type: application/json\n", fasthttp.StatusUnsupportedMediaType)
 		return
 	}
+	ctx.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	if s.answerPage(ctx, string(ctx.Path())) {
+		return
+	}
 	switch string(ctx.Path()) {
-	case "/":
-		fmt.Fprintf(ctx, index, s.version)
 	case "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		var b bytes.Buffer
@@ -201,10 +209,7 @@ func (s *Server) links() []link.Status {
 }
 
 func (s *Server) status() Status {
-	st := Status{Version: s.version, Pools: []decider.PoolStatus{}, Proxies: s.links()}
-	for _, p := range s.decider.Pools() {
-		st.Pools = append(st.Pools, p.Status())
-	}
+	st := Status{Version: s.version, Pools: s.pools(), Proxies: s.links()}
 	if s.Refusals != nil {
 		st.Refusals = s.Refusals()
 	}
@@ -253,6 +258,7 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 		ctx.Error(err.Error()+"\n", fasthttp.StatusBadRequest)
 		return
 	}
+	html := ctx.QueryArgs().Has("html") // for the status page
 	body := ctx.PostBody()
 	in := intake.Input{
 		Path:    ctx.QueryArgs().Peek("path"),
@@ -262,11 +268,22 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 	}
 	if !s.intake.Read(&r, in) || !s.intake.Prepare(&r) {
 		refused := &r.Decision
+		if html {
+			var b bytes.Buffer
+			s.html(ctx, &b, page.WriteRefusal(&b, refused.Status, cmp.Or(refused.Reason, refused.Why)))
+			return
+		}
 		ctx.SetStatusCode(refused.Status)
 		writeJSON(ctx, map[string]any{"status": refused.Status, "why": refused.Why, "reason": refused.Reason})
 		return
 	}
-	writeJSON(ctx, r.Pool.Explain(&r.Request))
+	x := r.Pool.Explain(&r.Request)
+	if html {
+		var b bytes.Buffer
+		s.html(ctx, &b, page.WriteExplanation(&b, &x))
+		return
+	}
+	writeJSON(ctx, x)
 }
 
 // clientHeaders are the headers of the request to be explained: those of this

@@ -172,6 +172,7 @@ func TestWrongRequests(t *testing.T) {
 		{"GET", "/debug/explain", fasthttp.StatusMethodNotAllowed},
 		{"GET", "/autoscale?pool=none", fasthttp.StatusNotFound},
 		{"GET", "/signals", fasthttp.StatusNotFound}, // nothing reports them
+		{"GET", "/config", fasthttp.StatusNotFound},
 	} {
 		if status, text := b.do(c.method, c.uri, ""); status != c.status {
 			t.Errorf("%s %s: %d %q, want %d", c.method, c.uri, status, text, c.status)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,8 +44,9 @@ type Options struct {
 type Agent struct {
 	Options
 	conf   *resolve.Config
-	wanted intake.Config // what conf says, without the replicas that were found
-	epoch  time.Time     // when the decider's clock was 0
+	shown  atomic.Pointer[resolve.Config] // conf, for other goroutines
+	wanted intake.Config                  // what conf says, without the replicas that were found
+	epoch  time.Time                      // when the decider's clock was 0
 
 	decider *decider.Decider
 	intake  *intake.Intake
@@ -102,6 +104,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a.admin.Recorder = a.recorder
 	a.admin.Hosts = conf.File.Listen.AdminHosts
+	a.admin.Config = func() ([]byte, error) { return a.shown.Load().Write() }
 	a.admin.Signals = func() any { return a.engines.Status() }
 	if a.runtime = a.newRuntime(); a.runtime != nil {
 		a.admin.Refusals = a.runtime.Refusals

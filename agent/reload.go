@@ -42,6 +42,7 @@ func (a *Agent) next() (*resolve.Config, error) {
 
 // apply brings the configuration to all parts.
 func (a *Agent) apply() {
+	a.shown.Store(a.conf)
 	a.applyReplicas()
 	a.engines.Configure(engineOptions(a.conf))
 	a.spoe.SetMaxConns(maxConns(a.conf))

@@ -47,6 +47,7 @@ func (a *Agent) tick(ctx context.Context) {
 			now := time.Now()
 			a.feed.Recover(now)
 			told.tick(now)
+			a.admin.Sample(now)
 			if a.nginx != nil {
 				a.nginx.servers.Refresh()
 			}

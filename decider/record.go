@@ -19,6 +19,7 @@ type records struct {
 	ring [recordsKept]record
 	next int
 	n    int
+	seq  uint64 // of the last one
 }
 
 type record struct {
@@ -47,6 +48,7 @@ func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
 	e := &s.ring[s.next]
 	s.next = (s.next + 1) % recordsKept
 	s.n = min(s.n+1, recordsKept)
+	s.seq++
 	picks, terms := e.picks[:0], e.terms[:0]
 	*e = record{
 		at: now, id: r.ID, model: r.Model, why: d.Why, server: d.Server, input: r.Input, output: r.Output,
@@ -66,7 +68,8 @@ const shownID = 8
 // Record is one past decision.
 type Record struct {
 	Age float64 `json:"age_s"`
-	ID  string  `json:"id"` // its beginning
+	Seq uint64  `json:"seq"` // counts the pool's decisions
+	ID  string  `json:"id"`  // its beginning
 
 	Pool       string      `json:"pool"`
 	Model      string      `json:"model,omitempty"`
@@ -108,7 +111,7 @@ func (p *Pool) Records() []Record {
 	for k := range s.n {
 		e := &s.ring[(s.next-1-k+2*recordsKept)%recordsKept]
 		rec := Record{
-			Age: (now - e.at).Seconds(), ID: e.id.String()[:shownID], Pool: p.name, Model: e.model, Server: e.server,
+			Age: (now - e.at).Seconds(), Seq: s.seq - uint64(k), ID: e.id.String()[:shownID], Pool: p.name, Model: e.model, Server: e.server,
 			Why: e.why, Input: e.input, Output: e.output, Session: e.session, Stream: e.stream, Cut: e.cut,
 			Candidates: e.candidates,
 		}

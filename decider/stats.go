@@ -35,6 +35,13 @@ type ReplicaStatus struct {
 	Failed     uint64  `json:"failed"`
 	EjectedFor float64 `json:"ejected_for_s,omitempty"`
 	Listed     bool    `json:"-"` // in the configuration, not found at the proxy
+	// Limit is the most requests it may have in flight; 0 = any number.
+	Limit int `json:"max_requests,omitempty"`
+	// Wait is how long a further prompt would wait before it is computed, as
+	// predicted, in seconds.
+	Wait float64 `json:"predicted_wait_s"`
+	// KVUsage is the used share of its KV cache, 0 to 1; -1 = its size is not known.
+	KVUsage float64 `json:"kv_usage"`
 
 	CacheTokens  int     `json:"cache_tokens"`  // size of the KV cache, as far as known
 	PrefillSpeed float64 `json:"prefill_speed"` // learned, tokens/s
@@ -102,12 +109,18 @@ func (p *Pool) Status() PoolStatus {
 	for end, n := range p.stats.Outcomes {
 		s.Outcomes[End(end).String()] = n
 	}
-	for _, r := range p.replicas {
+	p.view.Now = now
+	for i, r := range p.replicas {
 		age := -1.0
 		if r.signals.Known {
 			age = (now - r.signals.At).Seconds()
 		}
+		usage := -1.0
+		if r.CacheTokens() > 0 {
+			usage = p.view.KVUsage(i)
+		}
 		s.Replicas = append(s.Replicas, ReplicaStatus{
+			Limit: r.limit, Wait: p.load.backlog(r, now) / max(p.load.speedOf(r), 1), KVUsage: usage,
 			Name: r.name, Address: r.address, State: r.state(now), Seen: r.seen || age >= 0 && age < seenSignals, Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
 			Chosen: r.chosen, Served: r.served, Failed: r.failed,

@@ -21,9 +21,10 @@ type Config struct {
 	File  *config.Config
 	Pools []Pool // in the order of the file
 
-	version func() (templates.Version, error) // of HAProxy, looked up on the first call
-	hold    time.Duration                     // the longest that the agent holds a request
-	held    int                               // the most requests that it holds
+	policies policy.Table
+	version  func() (templates.Version, error) // of HAProxy, looked up on the first call
+	hold     time.Duration                     // the longest that the agent holds a request
+	held     int                               // the most requests that it holds
 }
 
 // Pool is a pool of the file with its policy and its admission.
@@ -73,7 +74,7 @@ func Resolve(c *config.Config, o Options) (*Config, error) {
 		installed = runHAProxy
 	}
 	r := &Config{
-		File:    c,
+		File: c, policies: o.Policies,
 		version: sync.OnceValues(func() (templates.Version, error) { return version(written, installed) }),
 	}
 	for _, p := range c.Ordered() {

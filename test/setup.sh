@@ -2,9 +2,9 @@
 # setup.sh brings the proxies that the tests run against onto this machine:
 # HAProxy and nginx from apt, and two newer pairs from later Debian suites,
 # unpacked into a cache folder where they run through their own loader, without
-# chroot, and promtool. It changes nothing when everything is there already. With the argument
-# haproxy or nginx it brings only that one from apt, which is all that the demo
-# needs.
+# chroot, and promtool. It changes nothing when everything is there already. With
+# the argument haproxy or nginx it brings only that one from apt, which is all that
+# the demo needs; with page, what the tests of the status page need.
 #
 #   trixie  HAProxy 3.0, nginx 1.26
 #   forky   HAProxy 3.2, nginx 1.30
@@ -124,9 +124,23 @@ unpack_promtool() {
 	rm -rf "$dir"
 }
 
+# unpack_axe brings axe-core, which finds faults of accessibility, where there is npm.
+unpack_axe() {
+	if [ -e "$cache/axe.min.js" ] || ! have npm; then
+		return 0
+	fi
+	say "unpacking axe-core into $cache"
+	dir=$(mktemp -d)
+	(cd "$dir" && npm pack --silent axe-core@4.10.3 >/dev/null && tar -xzf axe-core-*.tgz package/axe.min.js)
+	mkdir -p "$cache"
+	mv "$dir/package/axe.min.js" "$cache/axe.min.js"
+	rm -rf "$dir"
+}
+
 case "${1:-}" in
 haproxy) host_packages haproxy:haproxy; exit 0 ;;
 nginx) host_packages nginx:nginx-light; exit 0 ;;
+page) host_packages chromium:chromium; unpack_axe; exit 0 ;;
 esac
 host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd
 for suite in $suites; do

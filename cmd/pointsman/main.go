@@ -19,6 +19,7 @@ import (
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the agent."`
 	Check    checkCmd    `cmd:"" help:"Check the configuration, and with the proxy's own checker what is rendered from it."`
+	Config   configCmd   `cmd:"" help:"Print the configuration in force, with all defaults."`
 	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, nginx, systemd."`
 	Attach   attachCmd   `cmd:"" help:"Attach to a proxy that runs already: edits its configuration."`
 	Detach   detachCmd   `cmd:"" help:"Undo attach, to the byte."`

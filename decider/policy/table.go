@@ -20,8 +20,9 @@ type Entry struct {
 	// its pool has an admission that holds in the agent.
 	Late bool
 
-	check func(Options) error
-	build func(Options) (decider.Policy, string, error)
+	check   func(Options) error
+	options func(Options) (any, error)
+	build   func(Options) (decider.Policy, string, error)
 }
 
 // Options gives access to the options of a policy in a configuration.
@@ -64,6 +65,7 @@ func With[O Validator, P decider.Policy](name string, defaults O, build func(O) 
 			_, err := decode(from)
 			return err
 		},
+		options: func(from Options) (any, error) { return decode(from) },
 		build: func(from Options) (decider.Policy, string, error) {
 			o, err := decode(from)
 			if err != nil {
@@ -117,6 +119,16 @@ func (t Table) Check(name string, from Options) error {
 		return fmt.Errorf("unknown policy %s", name)
 	}
 	return e.check(from)
+}
+
+// Options returns the options of a policy with their defaults, as a struct with yaml
+// tags.
+func (t Table) Options(name string, from Options) (any, error) {
+	e := t.entry(name)
+	if e == nil {
+		return nil, fmt.Errorf("unknown policy %s", name)
+	}
+	return e.options(from)
 }
 
 // New returns a policy with the options of a configuration. The key is equal for

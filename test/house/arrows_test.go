@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
 	"record":  {"decider"}, // traffic, for sim/trace
 	"state":   {"decider"}, // the agent's memory on disk
-	"admin":   {"admin/exposition", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
+	"admin":   {"admin/exposition", "admin/history", "admin/page", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -58,6 +58,8 @@ var arrows = map[string][]string{
 	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
 	"check":            {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
 	"admin/client":     {"admin", "decider", "engine", "link", "state"},
+	"admin/history":    {"decider"},
+	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
 	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
@@ -72,6 +74,7 @@ var arrows = map[string][]string{
 	"test/rig":       {},
 	"test/adversary": {},
 	"test/house":     {},
+	"test/page":      {},
 	"test/e2e":       {},
 }
 
@@ -97,7 +100,7 @@ func TestImportsFollowTheArrows(t *testing.T) {
 		}
 		for _, path := range s.ours() {
 			switch {
-			case path == "cmd/pointsman" || path == "test/house" || path == "test/e2e":
+			case path == "cmd/pointsman" || path == "test/house" || path == "test/page" || path == "test/e2e":
 				t.Errorf("%s imports %s, which nothing may import", s.path, path)
 			case s.test:
 				// Tests may import what helps them; an import cycle does not compile.
