@@ -89,7 +89,7 @@ func New(o Options) (*Agent, error) {
 		state:    kept,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
-		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, asks, set).Handle, Log: o.Log},
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, asks, int(conf.File.HAProxy.Bufsize), set).Handle, Log: o.Log},
 		feed:     haproxy.NewFeed(d, asks, set, o.Log),
 		link:     asks,
 		admin:    admin.New(in, set, o.Version),

@@ -26,7 +26,7 @@ type told struct {
 	log        *slog.Logger
 	decider    *decider.Decider
 	links      []*link.Link
-	problems   map[string]bool   // by proxy, those that were logged
+	problems   map[string]bool   // by proxy, those that were logged; by proxy and fault
 	unanswered map[string]uint64 // by proxy, as of the last line about it
 	states     map[replicaOf]string
 	known      map[string]bool // pools whose replicas were seen before
@@ -57,6 +57,12 @@ func (t *told) tick(now time.Time) {
 		case s.Problem == "" && t.problems[s.Proxy] && s.Unheard == 0:
 			t.problems[s.Proxy] = false
 			t.log.Info("the proxy reports again", "proxy", s.Proxy)
+		}
+		for _, f := range s.Faults {
+			if key := s.Proxy + " " + f.Fault; !t.problems[key] {
+				t.problems[key] = true
+				t.log.Warn("the proxy's configuration does not have pointsman work", "proxy", s.Proxy, "fault", f.Fault, "problem", f.Problem, "remedy", f.Remedy)
+			}
 		}
 		if s.Unanswered > 0 && t.unanswered[s.Proxy] == 0 {
 			t.log.Warn("requests went on without an answer of the agent: it was too late, or away", "proxy", s.Proxy, "requests", s.Unanswered)

@@ -162,7 +162,11 @@ func (l *Live) send(o LiveOptions, model, header, session string) error {
 		if !ok {
 			return fmt.Errorf("header %q: want 'name: value'", h)
 		}
-		req.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if strings.EqualFold(name, "host") {
+			req.Host = value
+		}
+		req.Header.Set(name, value)
 	}
 	c := o.Client
 	if c == nil {

@@ -199,6 +199,7 @@ type lead struct {
 // leads to.
 func (a *adviser) leads() (list []lead) {
 	reached := map[string]bool{}
+	var dynamic []lead
 	for _, s := range a.sections {
 		if !s.receives() {
 			continue
@@ -217,13 +218,21 @@ func (a *adviser) leads() (list []lead) {
 				reached[to] = true
 			case strings.Contains(to, "%["):
 				reached[""] = true // a map may lead to any of them
+				dynamic = append(dynamic, lead{s, r, ""})
 			}
 		}
 	}
 	var missing []string
 	for _, p := range a.Pools {
-		if !reached[p] {
-			missing = append(missing, p)
+		if reached[p] {
+			continue
+		}
+		missing = append(missing, p)
+		// No route names it, so that a map or a variable has to.
+		for _, d := range dynamic {
+			if a.asks(p) {
+				list = append(list, lead{d.section, d.route, p})
+			}
 		}
 	}
 	if len(missing) > 0 && !reached[""] {

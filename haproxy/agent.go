@@ -13,6 +13,7 @@ import (
 	"pointsman/intake"
 	"pointsman/link"
 	"pointsman/spoa"
+	"pointsman/templates"
 )
 
 // Agent answers HAProxy's questions. Handle is safe for concurrent use.
@@ -21,13 +22,16 @@ type Agent struct {
 	link    *link.Link
 	latency *metrics.PrometheusHistogram
 	calls   sync.Pool
+	room    int // bytes of a body that HAProxy's buffer holds in any case
 }
 
-// NewAgent returns an Agent that hands requests to in and reports to set.
-func NewAgent(in *intake.Intake, l *link.Link, set *metrics.Set) *Agent {
+// NewAgent returns an Agent that hands requests to in and reports to set. bufsize is
+// HAProxy's tune.bufsize in bytes, as it should be; 0 = not known.
+func NewAgent(in *intake.Intake, l *link.Link, bufsize int, set *metrics.Set) *Agent {
 	a := &Agent{
 		intake:  in,
 		link:    l,
+		room:    templates.LimitsOf(bufsize).MaxBody * 3 / 4, // less where headers are long
 		latency: set.NewPrometheusHistogramExt(`pointsman_decision_seconds{proxy="haproxy"}`, intake.DecisionBuckets),
 	}
 	a.calls.New = func() any {
@@ -63,7 +67,7 @@ func (s *call) partDone() {
 
 // send answers a held request.
 func (s *call) send() {
-	s.later.Send(func(w *spoa.Reply) { answer(w, &s.request) })
+	s.later.Send(func(w *spoa.Reply) { s.agent.answer(w, &s.request) })
 	s.later = spoa.Later{}
 	s.ready.Store(0)
 	s.agent.calls.Put(s)
@@ -75,16 +79,37 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	a.link.Asked(start)
 	s := a.calls.Get().(*call)
 	s.message = m
-	if a.intake.Handle(&s.request, input(m), s) {
+	in := input(m)
+	a.examine(&in)
+	if a.intake.Handle(&s.request, in, s) {
 		// Held: the time until the answer is no cost of ours.
 		a.latency.Update(time.Since(start).Seconds())
 		s.later = m.Later()
 		s.partDone()
 		return
 	}
-	answer(w, &s.request)
+	a.answer(w, &s.request)
 	a.calls.Put(s)
 	a.latency.Update(time.Since(start).Seconds())
+}
+
+// examine looks for signs of a question that HAProxy's configuration asks in the
+// wrong way.
+func (a *Agent) examine(in *intake.Input) {
+	if len(in.ID) == 0 {
+		a.link.Saw(link.Nameless)
+	}
+	if seen := len(in.Body) + len(in.Tail); seen < in.BodySize && seen < a.room {
+		a.link.Saw(link.Cut)
+	}
+}
+
+// answer sets the variables of the contract and notes an answer without a replica.
+func (a *Agent) answer(w *spoa.Reply, r *intake.Request) {
+	if r.Decision.Status == 0 && r.Decision.Server == "" {
+		a.link.Undecided()
+	}
+	answer(w, r)
 }
 
 // input takes the arguments of the message apart. The templates name them.

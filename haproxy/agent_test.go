@@ -49,7 +49,7 @@ func want(t *testing.T, what string, got map[string]string, pairs ...string) {
 func TestDecisionOverSPOE(t *testing.T) {
 	in := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}}})
 	d, set := in.Decider(), metrics.NewSet()
-	p := asked(t, NewAgent(in, &link.Link{}, set).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, 0, set).Handle)
 
 	p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "body", chat)
 	_, got := p.answer()
@@ -93,7 +93,7 @@ func TestHeldOverSPOE(t *testing.T) {
 		Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
 	d := in.Decider()
-	p := asked(t, NewAgent(in, &link.Link{}, metrics.NewSet()).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, 0, metrics.NewSet()).Handle)
 	ask := func(i int) { p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat) }
 	ask(1)
 	if stream, got := p.answer(); stream != 1 || got["server"] != "r1" {
@@ -131,7 +131,7 @@ func TestPlaceInHAProxysQueue(t *testing.T) {
 		Replicas:  []decider.ReplicaConfig{{Name: "r1", Limit: 1}},
 		Admission: &decider.Admission{Bands: []queue.Band{{Name: "all", TTL: time.Minute, MaxRequests: 1000}}},
 	})
-	p := asked(t, NewAgent(in, &link.Link{}, metrics.NewSet()).Handle)
+	p := asked(t, NewAgent(in, &link.Link{}, 0, metrics.NewSet()).Handle)
 	for i := 1; i <= 2; i++ {
 		p.ask(byte(i), "rid", rids(i), "path", "/v1/chat/completions", "body", chat)
 		_, got := p.answer()
@@ -139,5 +139,32 @@ func TestPlaceInHAProxysQueue(t *testing.T) {
 		if got["prio"] == "" || got["offset"] == "" {
 			t.Errorf("no place in the queue: %v", got)
 		}
+	}
+}
+
+// Questions show what is wrong with HAProxy's configuration: the third sign of a
+// fault is one.
+func TestSignsOfFaults(t *testing.T) {
+	k := &link.Link{Proxy: "haproxy"}
+	a := NewAgent(pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}}}), k, 128<<10, metrics.NewSet())
+	p := asked(t, a.Handle)
+	for i := range byte(3) {
+		p.ask(i, "path", "/v1/chat/completions", "body", chat)
+		p.answer()
+		if found := k.Status(time.Now()).Faults; (len(found) > 0) != (i == 2) {
+			t.Errorf("%d questions without an id: %v", i+1, found)
+		}
+	}
+	for _, in := range []intake.Input{
+		{ID: []byte(rids(1)), Body: make([]byte, 300), BodySize: 300},
+		{ID: []byte(rids(1)), Body: make([]byte, 100_000), BodySize: 900_000}, // a full buffer
+		{ID: []byte(rids(1)), Body: make([]byte, 300), BodySize: 100_000},
+		{ID: []byte(rids(1)), Body: make([]byte, 300), BodySize: 400},
+		{ID: []byte(rids(1)), BodySize: 400},
+	} {
+		a.examine(&in)
+	}
+	if found := k.Status(time.Now()).Faults; len(found) != 2 || found[1].Fault != "cut" || found[1].Count != 3 {
+		t.Errorf("bodies cut although there was room: %v", found)
 	}
 }

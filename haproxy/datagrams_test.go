@@ -73,6 +73,31 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
+// A request that got an id and a replica, of which neither an answer nor an error
+// tells, was not asked about, but for those that the agent answered without a
+// replica. Nor was a chat that reached another backend.
+func TestNotAsked(t *testing.T) {
+	d, _ := newDecider()
+	k := &link.Link{Proxy: "haproxy"}
+	f := NewFeed(d, k, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	defer f.Close()
+	k.Undecided()
+	for _, text := range []string{
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=excused me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=1 dec=- fe=late me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=r1 fe=decided me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=<NOSRV> st=404 ts=PR rc=0 err=- dec=- fe=refused me=POST pa=completions PM.",
+		"PM1 ev=close rid=- pool=old srv=e st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
+		"PM1 ev=close rid=- pool=old srv=e st=200 ts=-- rc=0 err=- dec=- fe=shop me=POST pa=basket PM.",
+	} {
+		f.line([]byte(text))
+	}
+	if s := k.Status(time.Now()); len(s.Bypassed) != 1 || s.Bypassed["web"] != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestBypass: a POST that reached a pool without an id was not asked about. Other
 // requests, and lines that are cut, say nothing.
 func TestBypass(t *testing.T) {

@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -9,8 +10,8 @@ import (
 // earlier reports rules of the user's that take requests away before they get to
 // the route.
 func (a *adviser) earlier(l lead) {
-	if !l.route.Is("use_backend") {
-		return
+	if l.kind == "listen" && l.route == &l.lines[0] {
+		return // its own servers: other routes are exceptions
 	}
 	for _, r := range l.own("use_backend") {
 		if r == l.route {
@@ -26,17 +27,24 @@ func (a *adviser) earlier(l lead) {
 			continue
 		}
 		remedy := fmt.Sprintf("move it below line %d, or remove it", l.route.Line)
+		if !l.route.Is("use_backend") {
+			remedy = "remove it, or lead to " + orPools(l.pool)
+		}
 		const format = "this use_backend %s comes before the one that leads to %s and takes %s: pointsman's answer is not followed"
 		switch {
 		case cond == "":
 			a.say("own-route-first", l.section, r, remedy, format, to, orPools(l.pool), "all requests")
-		case same || l.byPathAlone(r):
+		case same || l.byPathAlone(r) && (l.route.Is("use_backend") || chatPath.MatchString(cond)):
 			a.say("own-route-first", l.section, r, remedy, format, to, orPools(l.pool), "requests for LLM paths")
 		default:
 			a.warn("own-route-first", l.section, r, remedy+", unless that is meant", format, to, orPools(l.pool), "those requests for LLM paths that its condition selects")
 		}
 	}
 }
+
+// chatPath finds conditions that chats meet. Embeddings and the like may well have
+// engines of their own.
+var chatPath = regexp.MustCompile(`/v1/?($|[\s"'*.()}])|/(chat|chat/completions|completions|responses|messages|generate)\b`)
 
 // reported reports whether there is a finding of that name at a rule.
 func (a *adviser) reported(name string, r *rule) bool {

@@ -242,6 +242,8 @@ func (f *Feed) line(text []byte) {
 	f.link.Heard(time.Now())
 	p := f.decider.PoolNamed(l.pool)
 	switch {
+	case l.event == closed && l.unasked() && !f.link.Excused():
+		f.bypass(&l)
 	case l.event == closed:
 		f.link.Ended(!l.failed, l.decided != nil && l.server != nil && !bytes.Equal(l.decided, l.server))
 		o := l.outcome()
@@ -266,14 +268,24 @@ func (f *Feed) line(text []byte) {
 	}
 }
 
+// unasked reports whether a request got its id and reached a replica, but nothing
+// shows that the agent was asked.
+func (l *line) unasked() bool {
+	return l.whole && l.post && l.server != nil && l.decided == nil && !l.erred
+}
+
 // bypassed counts the request of a line without an id if it reached a replica of a
-// pool: HAProxy's configuration does not have it ask.
+// pool, or another backend with a chat: HAProxy's configuration does not have it ask.
 func (f *Feed) bypassed(l *line) {
-	if !l.whole || l.event != closed || !l.post || l.server == nil || len(l.rid) > 0 || f.decider.PoolNamed(l.pool) == nil {
-		return
+	if l.whole && l.event == closed && l.post && l.server != nil && len(l.rid) == 0 && (l.chat || f.decider.PoolNamed(l.pool) != nil) {
+		f.bypass(l)
 	}
+}
+
+func (f *Feed) bypass(l *line) {
 	if name, first := f.link.Bypassed(l.frontend); first {
-		f.log.Warn("requests reach a pool without a question to the agent", "proxy", "haproxy", "frontend", name, "pool", string(l.pool))
+		f.log.Warn("requests reach a pool without a question to the agent", "proxy", "haproxy", "frontend", name, "backend", string(l.pool),
+			"remedy", "`pointsman check --haproxy-config FILE` names the line")
 	}
 }
 

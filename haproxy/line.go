@@ -23,6 +23,8 @@ type line struct {
 
 	decided  []byte // the server that the agent named; nil = none
 	failed   bool   // the question got no answer in time
+	erred    bool   // it was asked, and HAProxy reports an error of it
+	chat     bool   // its path ends as that of a completion
 	frontend []byte
 	post     bool
 	whole    bool // the fields were not cut
@@ -91,6 +93,7 @@ func parse(text []byte) (l line, ok bool) {
 		case "B":
 			l.bytes = int(number(value))
 		case "err":
+			l.erred = true
 			// 4 and 5: the client left while the agent was asked.
 			l.failed = string(value) != "4" && string(value) != "5" && string(value) != "0"
 		case "dec":
@@ -99,6 +102,8 @@ func parse(text []byte) (l line, ok bool) {
 			l.frontend = value
 		case "me":
 			l.post = string(value) == "POST"
+		case "pa":
+			l.chat = string(value) == templates.FeedChat
 		case "t0":
 			l.t0 = number(value)
 		case "tf":

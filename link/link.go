@@ -31,6 +31,8 @@ type Link struct {
 	waiting    atomic.Int64 // questions since that line
 	since      atomic.Int64 // when the first of these came
 	version    atomic.Pointer[string]
+	faults     [faults]atomic.Uint64
+	undecided  atomic.Int64 // questions that were answered without a replica, and not heard of since
 
 	mu       sync.Mutex
 	bypassed map[string]uint64 // by frontend
@@ -135,6 +137,8 @@ type Status struct {
 	Unanswered uint64            `json:"unanswered"`
 	Mismatches uint64            `json:"mismatches"` // served by another replica than the chosen one
 	Bypassed   map[string]uint64 `json:"bypassed"`   // requests that the proxy did not ask about, by frontend
+	// Faults are what is wrong in the proxy's configuration.
+	Faults []Found `json:"faults,omitempty"`
 	// Problem is what is wrong, in one sentence; "" = nothing is.
 	Problem string `json:"problem,omitempty"`
 }
@@ -145,6 +149,7 @@ func (l *Link) Status(now time.Time) Status {
 	s := Status{
 		Proxy: l.Proxy, Connected: l.Connections != nil && l.Connections() > 0, Questions: asked, FeedAge: -1,
 		Unheard: max(l.waiting.Load(), 0), Unanswered: l.unanswered.Load(), Mismatches: l.mismatches.Load(), Bypassed: map[string]uint64{},
+		Faults: l.found(),
 	}
 	if asked > ended { // requests whose agent was away end without a question
 		s.Unreported = asked - ended
@@ -229,6 +234,15 @@ func (s *Status) WriteMetrics(w io.Writer) {
 	metrics.WriteGaugeUint64(w, "pointsman_unreported"+proxy, s.Unreported)
 	metrics.WriteCounterUint64(w, "pointsman_unanswered_total"+proxy, s.Unanswered)
 	metrics.WriteCounterUint64(w, "pointsman_mismatches_total"+proxy, s.Mismatches)
+	for f := range faults {
+		n := uint64(0)
+		for _, found := range s.Faults {
+			if found.Fault == f.String() {
+				n = found.Count
+			}
+		}
+		metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_proxy_faults_total{proxy=%q,fault=%q}", s.Proxy, f), n)
+	}
 	if len(s.Bypassed) == 0 { // a counter is there before it counts
 		s.Bypassed = map[string]uint64{unknown: 0}
 	}

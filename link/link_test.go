@@ -99,3 +99,32 @@ func TestFrontendsAreBounded(t *testing.T) {
 		t.Errorf("%d frontends, %d firsts, %d requests", len(s.Bypassed), firsts, all)
 	}
 }
+
+// A fault is one from the third sign on, and has a remedy.
+func TestFaults(t *testing.T) {
+	l := &Link{Proxy: "haproxy"}
+	for f := range faults {
+		l.Saw(f)
+		l.Saw(f)
+		if list := l.Status(time.Now()).Faults; len(list) != int(f) {
+			t.Errorf("%v after two signs: %v", f, list)
+		}
+		l.Saw(f)
+		list := l.Status(time.Now()).Faults
+		if len(list) != int(f)+1 || list[f].Fault != f.String() || list[f].Count != 3 || list[f].Remedy == "" || !strings.Contains(list[f].Problem, "3 ") && !strings.Contains(list[f].Problem, " 3 ") {
+			t.Errorf("%v after three signs: %v", f, list)
+		}
+	}
+	s := l.Status(time.Now())
+	var b strings.Builder
+	s.WriteMetrics(&b)
+	if want := `pointsman_proxy_faults_total{proxy="haproxy",fault="nameless"} 3`; !strings.Contains(b.String(), want) {
+		t.Errorf("no %s in\n%s", want, b.String())
+	}
+	if l.Excused() {
+		t.Error("excused without an answer")
+	}
+	if l.Undecided(); !l.Excused() || l.Excused() {
+		t.Error("not excused once")
+	}
+}

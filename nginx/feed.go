@@ -154,6 +154,10 @@ func (f *Feed) line(datagram []byte) {
 			return
 		}
 		f.Lines.Inc()
+		if len(l.addresses) == 0 && l.status == 500 {
+			f.link.Saw(link.Lost) // a location leads to one of ours that its server has not
+			return
+		}
 		f.link.Heard(time.Now())
 		f.finished(&l)
 	case ok && bytes.Equal(tag, errorTag):
@@ -202,6 +206,9 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 	// The last try that was not a question served the request or failed.
 	last := f.skipQuestions(l)
 	if len(last) == 0 {
+		if l.status == 502 {
+			f.link.Saw(link.Unserved)
+		}
 		if o.End = decider.Denied; l.status == 499 {
 			o.End = decider.ClientGone
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"pointsman/decider"
 	"pointsman/link"
@@ -88,5 +89,25 @@ func BenchmarkLine(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f.line(l)
+	}
+}
+
+// Lines show what is wrong with nginx's configuration: requests that nobody served
+// without a decision, and those that nginx ended by itself.
+func TestSignsOfFaults(t *testing.T) {
+	d := newDecider()
+	k := &link.Link{Proxy: "nginx"}
+	f := NewFeed(d, NewServers(d), k, "", newSet(), silent)
+	for _, line := range []string{
+		`{"id":"x","srv":"","addr":"` + sock + `","ust":"504","hdr":"-","uconn":"0.000","status":"502"}`,
+		`{"id":"x","srv":"","addr":"","ust":"","status":"500"}`,
+	} {
+		for range 3 {
+			f.line([]byte("<190>Nov 20 16:48:19 pm: " + line))
+		}
+	}
+	found := k.Status(time.Now()).Faults
+	if len(found) != 2 || found[0].Fault != "unserved" || found[1].Fault != "lost" || found[0].Count != 3 || found[1].Count != 3 {
+		t.Errorf("%v", found)
 	}
 }

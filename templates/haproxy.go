@@ -132,6 +132,7 @@ const (
 	Ring         = "pointsman-ring"      // the ring that carries the feed
 	FeedMarker   = "PM1"                 // the word before the fields of a feed line, its first
 	FeedEnd      = "PM."                 // the word after them
+	FeedChat     = "completions"         // how the path of a chat ends, in a feed line
 	maxName      = 64                    // bytes of a pool's or replica's name
 	minBufsize   = 16 << 10              // HAProxy's own default
 	maxBufsize   = 64 << 20              // beyond it two buffers a request are absurd

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -54,7 +55,9 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 func feedFormat(event string) string {
 	who := ""
 	if event == "close" {
-		who = " fe=%f me=%HM" // of a request that the agent was not asked about
+		// Of a request that the agent was not asked about. The path is not told, only
+		// how it ends.
+		who = " fe=%f me=%HM pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
 	}
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +

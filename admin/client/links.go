@@ -41,6 +41,9 @@ func printLinks(w io.Writer, links []link.Status) {
 		if l.Problem != "" {
 			fmt.Fprintf(w, "  %s: %s\n", l.Proxy, l.Problem)
 		}
+		for _, f := range l.Faults {
+			fmt.Fprintf(w, "  %s: %s: %s\n", l.Proxy, f.Problem, f.Remedy)
+		}
 		for _, name := range slices.Sorted(maps.Keys(l.Bypassed)) {
 			fmt.Fprintf(w, "  %s: %d requests of frontend %s reached a pool without a question\n", l.Proxy, l.Bypassed[name], name)
 		}

@@ -78,6 +78,7 @@ var ours = []Family{
 	{"unreported", Gauge, "Questions whose end was not reported: in flight, or lost."},
 	{"unanswered_total", Counter, "Requests that went on without an answer of the agent."},
 	{"mismatches_total", Counter, "Requests served by another replica than the chosen one."},
+	{"proxy_faults_total", Counter, "Signs that the proxy's configuration does not have pointsman work, by fault."},
 	{"bypassed_total", Counter, "Requests that reached a pool although the proxy did not ask."},
 	{"spoe_connections", Gauge, "Open connections of HAProxy."},
 	{"spoe_accepted_total", Counter, "Connections of HAProxy accepted."},

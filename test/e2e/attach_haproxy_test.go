@@ -3,7 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/user"
+	osuser "os/user"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -39,7 +39,7 @@ func TestAttachHAProxy(t *testing.T) {
 		for _, r := range rotate(list, i) {
 			t.Run(r.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				attachHAProxy(t, r, name)
+				newHAProxyUser(t, r, name).drive()
 			})
 		}
 	}
@@ -49,7 +49,8 @@ func TestAttachHAProxy(t *testing.T) {
 // machine may not have.
 var privileged = regexp.MustCompile(`(?m)^\s*(chroot|user|group|uid|gid)\s.*\n| group proxy\b`)
 
-func attachHAProxy(t *testing.T, r rig.Release, name string) {
+// newHAProxyUser is somebody whose HAProxy runs with one of the configurations.
+func newHAProxyUser(t *testing.T, r rig.Release, name string) *user {
 	s := rig.NewSite(t, r, "")
 	h := s.HAProxy()
 	sh := haproxyShapes[name]
@@ -72,7 +73,7 @@ func attachHAProxy(t *testing.T, r rig.Release, name string) {
 	jail := t.TempDir()
 	replicas := map[string]string{}
 	layCorpus(t, filepath.Join(corpus, "haproxy", name), dir, func(text string) string {
-		_, err := user.Lookup("haproxy")
+		_, err := osuser.Lookup("haproxy")
 		if strings.Contains(text, "\tchroot ") && os.Getuid() == 0 && err == nil {
 			// From within a folder that is HAProxy's root no socket is in reach.
 			text = strings.Replace(text, "/var/lib/haproxy", jail, 1)
@@ -100,12 +101,13 @@ func attachHAProxy(t *testing.T, r rig.Release, name string) {
 	if r.Version == "2.6" {
 		patience = "1s" // which a dead agent costs
 	}
-	drive(s, sh, fronts, filepath.Join(dir, name), "--haproxy-config", func(made string) string {
-		lines := "  poll: 100ms\n  processing_timeout: " + patience + "\n"
-		if !strings.Contains(made, "haproxy:\n") {
-			made = "haproxy:\n" + made
-		}
-		return fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\n", agentAt, s.Feed, s.Agent.Admin) +
-			strings.Replace(made, "haproxy:\n", "haproxy:\n"+lines, 1)
-	}, h.Reload)
+	return &user{Site: s, shape: sh, fronts: fronts, own: filepath.Join(dir, name), flag: "--haproxy-config", reload: h.Reload, client: sh.newClient(),
+		complete: func(made string) string {
+			lines := "  poll: 100ms\n  processing_timeout: " + patience + "\n"
+			if !strings.Contains(made, "haproxy:\n") {
+				made = "haproxy:\n" + made
+			}
+			return fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\n", agentAt, s.Feed, s.Agent.Admin) +
+				strings.Replace(made, "haproxy:\n", "haproxy:\n"+lines, 1)
+		}}
 }

@@ -36,13 +36,15 @@ func TestAttachNginx(t *testing.T) {
 		for _, r := range rotate(list, i) {
 			t.Run(r.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				attachNginx(t, r, name)
+				newNginxUser(t, r, name, nil).drive()
 			})
 		}
 	}
 }
 
-func attachNginx(t *testing.T, r rig.Release, name string) {
+// newNginxUser is somebody whose nginx runs with one of the configurations. edit, which
+// may be nil, changes it before that.
+func newNginxUser(t *testing.T, r rig.Release, name string, edit func(s *rig.Site, conf string) string) *user {
 	anywhere := name == "headers" || name == "one-line"
 	s := rig.NewSite(t, r, "")
 	n := s.Nginx()
@@ -61,7 +63,11 @@ func attachNginx(t *testing.T, r rig.Release, name string) {
 				text = "pid /run/nginx.pid;\nerror_log /var/log/nginx/error.log;\n" + text
 			}
 		}
-		return fill.Replace(text)
+		text = fill.Replace(text)
+		if edit != nil && strings.Contains(text, "http {") {
+			text = edit(s, text)
+		}
+		return text
 	})
 	n.Proc = proxies.StartNginxIn(t, r.Bin, dir)
 	fronts := []string{s.Front}
@@ -76,13 +82,14 @@ func attachNginx(t *testing.T, r rig.Release, name string) {
 	for _, b := range backends {
 		sh.backends = append(sh.backends, fill.Replace(b))
 	}
-	drive(s, sh, fronts, filepath.Join(dir, "nginx.conf"), "--nginx-config", func(made string) string {
-		const usual = "listen:\n  nginx: unix:///run/pointsman/nginx.sock\n"
-		if !strings.Contains(made, usual) {
-			t.Fatalf("attach made\n%s", made)
-		}
-		return strings.Replace(made, usual, fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\nnginx: {processing_timeout: 5s}\n", n.Listen(), s.Feed, s.Agent.Admin), 1)
-	}, n.Reload)
+	return &user{Site: s, shape: sh, fronts: fronts, own: filepath.Join(dir, "nginx.conf"), flag: "--nginx-config", reload: n.Reload, client: sh.newClient(),
+		complete: func(made string) string {
+			const usual = "listen:\n  nginx: unix:///run/pointsman/nginx.sock\n"
+			if !strings.Contains(made, usual) {
+				t.Fatalf("attach made\n%s", made)
+			}
+			return strings.Replace(made, usual, fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\nnginx: {processing_timeout: 5s}\n", n.Listen(), s.Feed, s.Agent.Admin), 1)
+		}}
 }
 
 // port is that of an address.

@@ -152,85 +152,136 @@ func inPath(t testing.TB, r rig.Release) string {
 	return dir
 }
 
-// drive attaches to a proxy that serves already, checks it, sends requests that are
-// all asked about and reported, kills the agent, and detaches. own is the user's
-// configuration and flag the option that names it. complete makes of attach's
-// configuration one with the test's own addresses. take has the proxy read what
-// changed.
-func drive(s *rig.Site, sh shape, fronts []string, own, flag string, complete func(made string) string, take func()) {
-	t := s.T
-	t.Helper()
-	proxy, _, _ := strings.Cut(s.Name, "-")
-	args := []string{proxy, flag, own, "--config", s.Config(), "--out", filepath.Join(s.Dir, "out"), "--write"}
-	attach := append([]string{"attach"}, args...)
-	for _, b := range sh.backends {
-		attach = append(attach, "--backend", b)
-	}
-	client := sh.client()
-	defer client.CloseIdleConnections()
-	send := func(n int) {
-		t.Helper()
-		for i := range n {
-			c := sh.call(i)
-			front := fronts[i/max(1, len(sh.calls))%len(fronts)]
-			if err := c.Check(c.Do(client, front)); err != nil {
-				t.Errorf("request %d, %s %s: %v", i, front, c.Path, err)
-			}
+// user is somebody who has a proxy with one of the configurations, and engines.
+type user struct {
+	*rig.Site
+	shape
+	fronts []string // addresses that lead to engines
+	own    string   // path of the configuration
+	flag   string   // that names it
+	// complete makes of attach's configuration one with the test's own addresses.
+	complete func(made string) string
+	reload   func()
+	client   *http.Client
+}
+
+// proxy is the name of the proxy.
+func (u *user) proxy() string {
+	name, _, _ := strings.Cut(u.Name, "-")
+	return name
+}
+
+// args are those of attach and detach.
+func (u *user) args() []string {
+	return []string{u.proxy(), u.flag, u.own, "--config", u.Config(), "--out", filepath.Join(u.Dir, "out"), "--write"}
+}
+
+// send sends n requests, each of which has to succeed.
+func (u *user) send(n int) {
+	u.T.Helper()
+	for i := range n {
+		c := u.call(i)
+		front := u.fronts[i/max(1, len(u.calls))%len(u.fronts)]
+		if err := c.Check(c.Do(u.client, front)); err != nil {
+			u.T.Errorf("request %d, %s %s: %v", i, front, c.Path, err)
 		}
 	}
-	send(2) // without pointsman
-	before := texts(t, filepath.Dir(own))
+}
 
-	// The usual addresses may be taken on this machine: what attach makes of the
-	// pools stays, and it is run again.
-	if err := os.Remove(s.Config()); err != nil {
-		t.Fatal(err)
+// attach attaches. The usual addresses may be taken on this machine: what attach makes
+// of the pools stays, and it is run again.
+func (u *user) attach() {
+	u.T.Helper()
+	attach := append([]string{"attach"}, u.args()...)
+	for _, b := range u.backends {
+		attach = append(attach, "--backend", b)
 	}
-	attachCommand(s, attach...)
-	made, err := os.ReadFile(s.Config())
+	if err := os.Remove(u.Config()); err != nil {
+		u.T.Fatal(err)
+	}
+	attachCommand(u.Site, attach...)
+	made, err := os.ReadFile(u.Config())
 	if err != nil {
-		t.Fatal(err)
+		u.T.Fatal(err)
 	}
-	s.Configure(complete(string(made)))
-	attachCommand(s, attach...)
-	if again := attachCommand(s, attach...); !strings.Contains(again, "nothing to change") {
-		t.Errorf("a second time: %s", again)
+	u.Configure(u.complete(string(made)))
+	attachCommand(u.Site, attach...)
+	if again := attachCommand(u.Site, attach...); !strings.Contains(again, "nothing to change") {
+		u.T.Errorf("a second time: %s", again)
 	}
-	s.Agent.Start()
-	take()
-	rig.Eventually(t, 20*time.Second, "only what asks serves", func() (bool, string) {
-		client.CloseIdleConnections()
-		start := total(s)
-		send(3)
-		p := total(s)
+}
+
+// awaitAsking waits until no process serves any more that does not ask.
+func (u *user) awaitAsking() {
+	u.T.Helper()
+	rig.Eventually(u.T, 20*time.Second, "only what asks serves", func() (bool, string) {
+		u.client.CloseIdleConnections()
+		start := total(u.Site)
+		u.send(3)
+		p := total(u.Site)
 		return p.Decisions == start.Decisions+3, fmt.Sprintf("%+v", p)
 	})
-	attachCommand(s, "check", "--config", s.Config(), flag, own)
+}
+
+// live runs `check --live`.
+func (u *user) live() {
+	u.T.Helper()
+	c := u.call(0)
+	scheme := "http://"
+	if u.secure != "" {
+		scheme = "https://"
+	}
+	if c.Path == "" {
+		c.Path = rig.ChatPath
+	}
+	args := []string{"check", "--live", scheme + u.fronts[0] + c.Path, "--admin", u.Agent.Admin, "--model", rig.Model, "--insecure"}
+	for name, value := range c.Header {
+		args = append(args, "--header", name+": "+value)
+	}
+	if out := attachCommand(u.Site, args...); !strings.HasSuffix(out, "\nasked, decided, heard\n") {
+		u.T.Errorf("check --live: %s", out)
+	}
+}
+
+// drive attaches to a proxy that serves already, checks it, sends requests that are
+// all asked about and reported, kills the agent, and detaches.
+func (u *user) drive() {
+	t := u.T
+	t.Helper()
+	defer u.client.CloseIdleConnections()
+	u.send(2) // without pointsman
+	before := texts(t, filepath.Dir(u.own))
+	u.attach()
+	u.Agent.Start()
+	u.reload()
+	u.awaitAsking()
+	attachCommand(u.Site, "check", "--config", u.Config(), u.flag, u.own)
+	u.live()
 
 	const n = 24
-	start := total(s)
-	send(n)
-	if p := total(s); p.Decisions != start.Decisions+n || p.Outcomes["served"] != start.Outcomes["served"]+n || p.FellOpen != 0 {
+	start := total(u.Site)
+	u.send(n)
+	if p := total(u.Site); p.Decisions != start.Decisions+n || p.Outcomes["served"] != start.Outcomes["served"]+n || p.FellOpen != 0 {
 		t.Errorf("of %d requests: %+v, before %+v", n, p, start)
 	}
-	s.Untroubled()
-	s.Agent.Kill()
-	send(12)
+	u.Untroubled()
+	u.Agent.Kill()
+	u.send(12)
 	if rig.Soak {
-		s.Agent.Start()
+		u.Agent.Start()
 		rig.Eventually(t, 10*time.Second, "decisions come back", func() (bool, string) {
-			send(2)
-			p := total(s)
+			u.send(2)
+			p := total(u.Site)
 			return p.Decisions >= 4, fmt.Sprintf("%+v", p)
 		})
 	}
-	attachCommand(s, append([]string{"detach"}, args...)...)
-	if now := texts(t, filepath.Dir(own)); now != before {
+	attachCommand(u.Site, append([]string{"detach"}, u.args()...)...)
+	if now := texts(t, filepath.Dir(u.own)); now != before {
 		t.Errorf("before\n%s\ndetached to\n%s", before, now)
 	}
-	take()
-	client.CloseIdleConnections()
-	send(2)
+	u.reload()
+	u.client.CloseIdleConnections()
+	u.send(2)
 }
 
 // total is the status of all pools together, when no reservation is left.
@@ -260,9 +311,9 @@ func (sh *shape) call(i int) rig.Call {
 	return c
 }
 
-// client speaks plainly or over TLS. What it sends is written as for http in either
+// newClient speaks plainly or over TLS. What it sends is written as for http in either
 // case.
-func (sh *shape) client() *http.Client {
+func (sh *shape) newClient() *http.Client {
 	client := rig.NewClient(4, true, sh.secure == "h2")
 	if sh.secure != "" {
 		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{sh.secure}}}

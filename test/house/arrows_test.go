@@ -70,6 +70,7 @@ var arrows = map[string][]string{
 	"packaging":        {},
 
 	// Tests. Nothing imports them but tests.
+	"test/inject":    {},
 	"test/proxies":   {},
 	"test/rig":       {},
 	"test/adversary": {},

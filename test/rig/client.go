@@ -34,6 +34,7 @@ type Call struct {
 	Body    []byte
 	Chunked bool
 	Header  map[string]string
+	Slow    time.Duration // a pause within the body, after its first 8 KiB
 }
 
 // Answer is the response to a call.
@@ -82,7 +83,11 @@ func (c Call) Request(ctx context.Context, host string, body io.Reader) (*http.R
 
 // Do sends c to host and reads all of the answer.
 func (c Call) Do(client *http.Client, host string) Answer {
-	r, err := c.Request(context.Background(), host, nil)
+	var body io.Reader
+	if c.Slow > 0 {
+		body = &paused{body: c.Body, pause: c.Slow}
+	}
+	r, err := c.Request(context.Background(), host, body)
 	if err != nil {
 		return Answer{Err: err}
 	}
@@ -94,6 +99,29 @@ func (c Call) Do(client *http.Client, host string) Answer {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, Engine: resp.Header.Get("X-Engine"), Digest: resp.Header.Get("X-Body-Sha256")}
 	a.Body, a.Err = io.ReadAll(resp.Body)
 	return a
+}
+
+// paused is a body that comes with a pause within.
+type paused struct {
+	body  []byte
+	read  int
+	pause time.Duration
+}
+
+func (p *paused) Read(b []byte) (int, error) {
+	const first = 8 << 10
+	end := len(p.body)
+	switch {
+	case p.read == end:
+		return 0, io.EOF
+	case p.read < first:
+		end = min(first, end)
+	case p.read == first:
+		time.Sleep(p.pause)
+	}
+	n := copy(b, p.body[p.read:end])
+	p.read += n
+	return n, nil
 }
 
 // Check returns what is wrong with the answer to c, which an engine should have
