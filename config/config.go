@@ -81,8 +81,9 @@ func (l *Listen) Mode() os.FileMode {
 // Session says what a session id is read from.
 type Session struct {
 	// Headers are tried in order, the first that a request carries wins.
-	// Empty: no request has a session.
 	Headers []string `yaml:"headers"`
+	// Body are the fields of the body that are tried after that, likewise.
+	Body []string `yaml:"body"`
 }
 
 // HAProxy holds what concerns the proxy: how to reach its runtime API, and the
@@ -265,7 +266,7 @@ func Default() *Config {
 			AdminHosts: []string{},
 			SocketMode: DefaultSocketMode,
 		},
-		Session: Session{Headers: []string{"x-session-id"}},
+		Session: Session{Headers: slices.Clone(sessionHeaders), Body: slices.Clone(SessionFields)},
 		HAProxy: HAProxy{
 			Bufsize:           128 << 10,
 			Bind:              ":8080",

@@ -181,7 +181,8 @@ func TestSessionHeaders(t *testing.T) {
 	for _, tc := range []struct {
 		name, text, own, ray, want string
 	}{
-		{"default", smallest, "", "", "x-session-id"},
+		{"default", smallest, "", "", "x-session-id x-claude-code-session-id x-session-affinity session-id"},
+		{"a bad field", "session: {body: [user]}\n" + smallest, "", "", `f:1:18: session.body[0]: unknown field "user"; want some of metadata.session_id, conversation, prompt_cache_key, metadata.user_id`},
 		{"file", file, "", "", "from-file"},
 		{"own", file, "a, b_c,,", "ray", "a b_c"},
 		{"ray", smallest, " ,", "ray", "ray"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,14 @@ const (
 	SessionEnv    = "POINTSMAN_SESSION_HEADER"
 	RaySessionEnv = "RAY_SERVE_SESSION_ID_HEADER_KEY"
 )
+
+// sessionHeaders are what clients name their conversations by: any, then Claude Code,
+// OpenCode and Codex.
+var sessionHeaders = []string{"x-session-id", "x-claude-code-session-id", "x-session-affinity", "session-id"}
+
+// SessionFields are the fields of a body that may name a session, in the order in which
+// they are tried by default.
+var SessionFields = []string{"metadata.session_id", "conversation", "prompt_cache_key", "metadata.user_id"}
 
 // maxHeaders bounds the session headers, since each is looked for in every
 // request.
@@ -35,6 +44,11 @@ func (v *validator) session(env func(string) string) {
 			if !isHeader(h) {
 				v.refuse(fmt.Sprintf("session.headers[%d]", i), "%s is not a header name; want one such as x-session-id", quote(h))
 			}
+		}
+	}
+	for i, field := range v.config.Session.Body {
+		if !slices.Contains(SessionFields, field) {
+			v.refuse(fmt.Sprintf("session.body[%d]", i), "unknown field %s; want some of %s", quote(field), strings.Join(SessionFields, ", "))
 		}
 	}
 	if len(*headers) > maxHeaders {

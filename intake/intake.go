@@ -29,6 +29,8 @@ type Intake struct {
 
 	bodies sync.Pool // scans without a request
 
+	responses responses
+
 	modelUnknown atomic.Uint64
 	modelUnseen  atomic.Uint64
 }
@@ -40,7 +42,9 @@ type Config struct {
 	Routes      map[string][]Split // model → weighted pools; overrides PoolConfig.Models
 	DefaultPool string             // takes unknown and unseen models; "" = none
 	Session     session.Headers
-	ModelHeader session.Headers // names the model of a body too long to show it
+	// SessionFields of the body name the session where no header does.
+	SessionFields []SessionField
+	ModelHeader   session.Headers // names the model of a body too long to show it
 	// OneModel refuses bodies that name two different models: decoders differ in
 	// which one they take.
 	OneModel bool

@@ -5,7 +5,6 @@ import (
 
 	"pointsman/decider"
 	"pointsman/prompt"
-	"pointsman/session"
 )
 
 // Input is what a proxy sends of a request.
@@ -48,10 +47,8 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
-	if id, ok := t.session.Find(in.Headers); ok && len(id) > 0 {
-		r.Session, r.HasSession = session.Key(id), true
-	}
 	r.scan(&in, t.scanLimit)
+	i.findSession(t, r, in.Headers)
 	r.Queued = t.priority && r.body.HasPriority
 	if t.oneModel && r.body.Ambiguous {
 		r.Decision = decider.Decision{Status: http.StatusBadRequest, Reason: "The body names more than one model.", Why: "two_models"}
@@ -78,6 +75,10 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	}
 	return true
 }
+
+// OfMessages reports whether the client speaks Anthropic's Messages API, whose errors
+// have a form of their own.
+func (r *Request) OfMessages() bool { return r.endpoint == prompt.Messages }
 
 // scan reads the body, as far as the proxy sent it.
 func (r *Request) scan(in *Input, limit int) {

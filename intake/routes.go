@@ -16,6 +16,7 @@ type table struct {
 	models      map[string]*route
 	fallback    *destination
 	session     session.Headers
+	fields      []SessionField
 	modelHeader session.Headers
 	scanLimit   int
 	oneModel    bool
@@ -46,6 +47,7 @@ func newTable(c Config, d *decider.Decider) *table {
 	t := &table{
 		models:      map[string]*route{},
 		session:     c.Session,
+		fields:      c.SessionFields,
 		modelHeader: c.ModelHeader,
 		scanLimit:   c.ScanLimit,
 		oneModel:    c.OneModel,

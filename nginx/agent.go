@@ -249,7 +249,7 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 		if d.Retry > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(d.Retry))
 		}
-		s.text = appendRefusal(s.text[:0], d.Status, d.Reason)
+		s.text = appendRefusal(s.text[:0], d.Status, d.Reason, s.request.OfMessages())
 		refuse(resp, d.Status, string(s.text))
 		return
 	}
@@ -316,7 +316,7 @@ func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
 	a.malformed.Inc()
 	ctx.Response.Reset()
 	if a.options.Load().RefuseUnreadable {
-		refuse(&ctx.Response, fasthttp.StatusBadRequest, string(appendRefusal(nil, fasthttp.StatusBadRequest, "")))
+		refuse(&ctx.Response, fasthttp.StatusBadRequest, string(appendRefusal(nil, fasthttp.StatusBadRequest, "", false)))
 		return
 	}
 	balance(&ctx.Response)

@@ -156,10 +156,20 @@ func TestUnknownModel(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for status, want := range map[int]string{
+		400: `{"type":"error","error":{"type":"invalid_request_error","message":"Busy."}}`,
+		404: `{"type":"error","error":{"type":"not_found_error","message":"Busy."}}`,
+		429: `{"type":"error","error":{"type":"rate_limit_error","message":"Busy."}}`,
+		503: `{"type":"error","error":{"type":"overloaded_error","message":"Busy."}}`,
+	} {
+		if got := string(appendRefusal(nil, status, "Busy.", true)); got != want {
+			t.Errorf("%d: %s", status, got)
+		}
+	}
+	for status, want := range map[int]string{
 		429: `{"error":{"message":"Busy.","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`,
 		503: `{"error":{"message":"Busy.","type":"server_error","param":null,"code":"service_unavailable"}}`,
 	} {
-		if got := string(appendRefusal(nil, status, "Busy.")); got != want {
+		if got := string(appendRefusal(nil, status, "Busy.", false)); got != want {
 			t.Errorf("%d: %s", status, got)
 		}
 	}

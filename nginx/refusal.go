@@ -1,8 +1,9 @@
 package nginx
 
-// appendRefusal appends the body of a refusal in OpenAI's form. The reason must be
-// safe inside a JSON string; without one there is a default message.
-func appendRefusal(b []byte, status int, reason string) []byte {
+// appendRefusal appends the body of a refusal in the form of the client's API:
+// Anthropic's Messages or OpenAI's. The reason must be safe inside a JSON string; without one
+// there is a default message.
+func appendRefusal(b []byte, status int, reason string, messages bool) []byte {
 	message, kind, param, code := "No replica is available.", "server_error", "null", "service_unavailable"
 	switch status {
 	case 400:
@@ -14,6 +15,17 @@ func appendRefusal(b []byte, status int, reason string) []byte {
 	}
 	if reason != "" {
 		message = reason
+	}
+	if messages {
+		switch status {
+		case 404:
+			kind = "not_found_error"
+		case 503:
+			kind = "overloaded_error"
+		}
+		b = append(append(b, `{"type":"error","error":{"type":"`...), kind...)
+		b = append(append(b, `","message":"`...), message...)
+		return append(b, `"}}`...)
 	}
 	b = append(append(b, `{"error":{"message":"`...), message...)
 	b = append(append(b, `","type":"`...), kind...)

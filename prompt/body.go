@@ -20,6 +20,10 @@ type Body struct {
 	// Model, User and CacheSalt are unescaped; nil is absent or not wholly
 	// seen, empty but not nil is "".
 	Model, User, CacheSalt []byte
+	// What names the conversation that a request belongs to, unescaped like Model.
+	Conversation, PromptCacheKey  []byte
+	MetadataSession, MetadataUser []byte // metadata.session_id and .user_id
+	PreviousResponse              []byte // previous_response_id
 	// MaxTokens is how many output tokens are asked for:
 	// max_completion_tokens, else max_tokens; max_output_tokens for Responses.
 	// -1 is absent or nonsense.
@@ -100,6 +104,7 @@ func (b *Body) Scan(data []byte, e Endpoint, limit int) {
 
 func (b *Body) reset(data []byte, e Endpoint) {
 	b.Model, b.User, b.CacheSalt = nil, nil, nil
+	b.Conversation, b.PromptCacheKey, b.MetadataSession, b.MetadataUser, b.PreviousResponse = nil, nil, nil, nil, nil
 	b.N, b.Stream, b.Priority, b.HasPriority = 1, false, 0, false
 	b.MaxTokens, b.max, b.maxCompletion, b.maxOutput = -1, -1, -1, -1
 	b.TextBytes, b.TokenIDs, b.MediaTokens, b.MessageCount = 0, 0, 0, 0

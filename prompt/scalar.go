@@ -20,6 +20,11 @@ const (
 	keyN
 	keyStream
 	keyPriority
+	keyConversation
+	keyPromptCacheKey
+	keyPreviousResponse
+	keyMetadata
+	scalarKeys
 )
 
 // maxN is vLLM's own ceiling for n; more is nonsense.
@@ -48,6 +53,14 @@ func scalarOf(key []byte) scalarKey {
 		return keyStream
 	case "priority":
 		return keyPriority
+	case "conversation":
+		return keyConversation
+	case "prompt_cache_key":
+		return keyPromptCacheKey
+	case "previous_response_id":
+		return keyPreviousResponse
+	case "metadata":
+		return keyMetadata
 	}
 	return noScalar
 }
@@ -55,11 +68,39 @@ func scalarOf(key []byte) scalarKey {
 // scalar reads the value at i into the field of k and returns where it ends, or
 // -1 if it is cut or broken.
 func (b *Body) scalar(k scalarKey, i int) int {
+	if b.data[i] == '{' && (k == keyMetadata || k == keyConversation) {
+		return b.named(k, i)
+	}
 	end := skipValue(b.data, i)
 	if end >= 0 {
 		b.assign(k, b.data[i:end])
 	}
 	return end
+}
+
+// named reads from the object at i what names a conversation.
+func (b *Body) named(k scalarKey, i int) int {
+	for first := true; ; first = false {
+		key, at, done := b.member(i, first)
+		if done || at < 0 {
+			return at
+		}
+		var to *[]byte
+		switch {
+		case k == keyConversation && string(key) == "id":
+			to = &b.Conversation
+		case k == keyMetadata && string(key) == "session_id":
+			to = &b.MetadataSession
+		case k == keyMetadata && string(key) == "user_id":
+			to = &b.MetadataUser
+		}
+		if i = skipValue(b.data, at); i < 0 {
+			return -1
+		}
+		if to != nil {
+			*to = b.plain(b.data[at:i])
+		}
+	}
 }
 
 // assign sets the field of k from the whole value token; one of the wrong type
@@ -86,6 +127,12 @@ func (b *Body) assign(k scalarKey, token []byte) {
 		}
 	case keyStream:
 		b.Stream = string(token) == "true"
+	case keyConversation:
+		b.Conversation = b.plain(token)
+	case keyPromptCacheKey:
+		b.PromptCacheKey = b.plain(token)
+	case keyPreviousResponse:
+		b.PreviousResponse = b.plain(token)
 	case keyPriority:
 		b.Priority, b.HasPriority = integer(number(token))
 	}

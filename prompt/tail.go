@@ -22,7 +22,7 @@ func (b *Body) ScanTail(tail []byte) {
 		return
 	}
 	end--
-	var seen [keyPriority + 1]bool
+	var seen [scalarKeys]bool
 	for {
 		key, value, rest := lastMember(tail[:end])
 		if rest < 0 {

@@ -21,14 +21,15 @@ var modelHeaders = []string{"x-gateway-model-name", "x-model"}
 func (r *Config) Intake(epoch time.Time) intake.Config {
 	c := r.File
 	ic := intake.Config{
-		DefaultPool:  c.DefaultPool,
-		Session:      session.NewHeaders(c.Session.Headers),
-		ModelHeader:  session.NewHeaders(modelHeaders),
-		ScanLimit:    int(c.Scan.Limit),
-		OneModel:     c.Scan.DuplicateModels == "refuse",
-		BodyPriority: c.HAProxy.BodyPriority,
-		Routes:       map[string][]intake.Split{},
-		Classes:      map[string]intake.Classes{},
+		DefaultPool:   c.DefaultPool,
+		Session:       session.NewHeaders(c.Session.Headers),
+		SessionFields: sessionFields(c.Session.Body),
+		ModelHeader:   session.NewHeaders(modelHeaders),
+		ScanLimit:     int(c.Scan.Limit),
+		OneModel:      c.Scan.DuplicateModels == "refuse",
+		BodyPriority:  c.HAProxy.BodyPriority,
+		Routes:        map[string][]intake.Split{},
+		Classes:       map[string]intake.Classes{},
 	}
 	for model, route := range c.Models {
 		// In a fixed order, so that a session keeps its branch over restarts.
@@ -44,6 +45,14 @@ func (r *Config) Intake(epoch time.Time) intake.Config {
 		}
 	}
 	return ic
+}
+
+// sessionFields are the fields of those names.
+func sessionFields(names []string) (fields []intake.SessionField) {
+	for _, name := range names {
+		fields = append(fields, intake.SessionFieldOf(name))
+	}
+	return fields
 }
 
 func (r *Config) deciderPool(p *Pool) decider.PoolConfig {

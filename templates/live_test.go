@@ -142,6 +142,24 @@ func (g *rig) refusedConnection() {
 	}
 }
 
+// refusedMessages: the form of Anthropic's API.
+func (g *rig) refusedMessages(status int, message string) {
+	g.Helper()
+	res, err := g.do(g.Context(), "POST", "/v1/messages", `{"model":"llama-8b","messages":[]}`)
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer res.Body.Close()
+	var e struct {
+		Type  string
+		Error struct{ Message, Type string }
+	}
+	if err := json.NewDecoder(res.Body).Decode(&e); err != nil || res.StatusCode != status || e.Type != "error" || e.Error.Message != message || e.Error.Type == "" {
+		g.Errorf("Messages: %d %v %+v", res.StatusCode, err, e)
+	}
+	g.feed.wait(g.T, "close", g.rid())
+}
+
 // refusals: the agent's status reaches the client in OpenAI's form.
 func (g *rig) refusals() {
 	for _, c := range []struct {
@@ -158,6 +176,8 @@ func (g *rig) refusals() {
 		{vars{"status": 503}, 503, "No replica is available.", "server_error", "", "1"},
 	} {
 		hits := g.r1.hits.Load() + g.r2.hits.Load()
+		g.decide(c.v)
+		g.refusedMessages(c.status, c.message)
 		g.decide(c.v)
 		res, body := g.post()
 		var e struct {

@@ -35,6 +35,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"feed":        feedFormat,
 	"httplog":     func() string { return httpLog },
 	"refusal":     refusal,
+	"messages":    messagesRefusal,
 	"dur":         duration,
 	"word":        word,
 
@@ -62,6 +63,20 @@ func feedFormat(event string) string {
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
 		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]" + who + " " + FeedEnd
+}
+
+// messagesRefusal is refusal in Anthropic's form, for its Messages API.
+func messagesRefusal(status int) string {
+	message, kind := "No replica is available.", "overloaded_error"
+	switch status {
+	case 400:
+		message, kind = "The request cannot be read.", "invalid_request_error"
+	case 404:
+		message, kind = "The model does not exist.", "not_found_error"
+	case 429:
+		message, kind = "Too many requests.", "rate_limit_error"
+	}
+	return fmt.Sprintf(`{"type":"error","error":{"type":"%s","message":"%%[var(txn.pm.reason,%q)]"}}`, kind, message)
 }
 
 // refusal is the body of a refused request in OpenAI's form. The agent's reason

@@ -18,6 +18,8 @@ type exchange struct {
 	body   []byte
 	fault  fault
 	chunks int // of the stream, written so far
+
+	messages bool // errors have the form of Anthropic's Messages API
 }
 
 // readBody reads a whole body. declared is its Content-Length, or -1.
@@ -83,7 +85,24 @@ type wireError struct {
 }
 
 // fail answers with an error.
-func (x *exchange) fail(e *apiError) { x.raw(e.status, "application/json", e.json()) }
+func (x *exchange) fail(e *apiError) {
+	if !x.messages {
+		x.raw(e.status, "application/json", e.json())
+		return
+	}
+	kind := "api_error"
+	switch e.status {
+	case http.StatusBadRequest:
+		kind = "invalid_request_error"
+	case http.StatusNotFound:
+		kind = "not_found_error"
+	case http.StatusTooManyRequests:
+		kind = "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		kind = "overloaded_error"
+	}
+	x.json(e.status, object{"type": "error", "error": object{"type": kind, "message": e.message}})
+}
 
 // json is the error as a client gets it.
 func (e *apiError) json() []byte {

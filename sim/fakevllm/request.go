@@ -38,6 +38,10 @@ type wireRequest struct {
 	ResponseFormat      json.RawMessage            `json:"response_format"`
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
 	Content             *string                    `json:"content"`
+	Instructions        *string                    `json:"instructions"`
+	System              json.RawMessage            `json:"system"`
+	MaxOutputTokens     *int                       `json:"max_output_tokens"`
+	Items               []agentItem                `json:"-"` // the messages of the Messages API
 	XArgs               struct {
 		ReportMode string `json:"kv_cache_report_mode"`
 	} `json:"vllm_xargs"`

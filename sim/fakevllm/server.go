@@ -125,6 +125,8 @@ var routes = map[string]route{
 	"/health":                     {http.MethodGet, (*Server).health},
 	"/version":                    {http.MethodGet, (*Server).version},
 	"/metrics":                    {http.MethodGet, (*Server).serveMetrics},
+	"/v1/responses":               {http.MethodPost, (*Server).responses},
+	"/v1/messages":                {http.MethodPost, (*Server).messages},
 	"/v1/chat/completions/render": {http.MethodPost, (*Server).render},
 	"/tokenize":                   {http.MethodPost, (*Server).tokenize},
 	"/detokenize":                 {http.MethodPost, (*Server).detokenize},
@@ -134,7 +136,7 @@ var routes = map[string]route{
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: w, r: r}
+	x := &exchange{w: w, r: r, messages: r.URL.Path == "/v1/messages"}
 	h := w.Header()
 	h.Set("X-Engine", s.o.Name)
 	h.Set("X-Seen-Headers", seenHeaders(r.Header))
