@@ -13,6 +13,7 @@ require (
 	github.com/negasus/haproxy-spoe-go v1.0.7
 	github.com/prometheus/client_golang v1.23.2
 	github.com/rogpeppe/go-internal v1.16.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/tinylib/msgp v1.6.5
 	github.com/valyala/fasthttp v1.73.0
 	go.uber.org/goleak v1.3.0

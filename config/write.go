@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -115,6 +116,9 @@ func (w writer) value(v reflect.Value, path string) *yaml.Node {
 	case reflect.Int:
 		return plain("!!int", strconv.FormatInt(v.Int(), 10))
 	case reflect.Float64:
+		if math.IsInf(v.Float(), 0) {
+			return nil // there is no way to write it
+		}
 		s := strconv.FormatFloat(v.Float(), 'g', -1, 64)
 		if !strings.ContainsAny(s, ".e") {
 			return plain("!!int", s)

@@ -20,9 +20,10 @@ type Entry struct {
 	// its pool has an admission that holds in the agent.
 	Late bool
 
-	check   func(Options) error
-	options func(Options) (any, error)
-	build   func(Options) (decider.Policy, string, error)
+	defaults any // of its options
+	check    func(Options) error
+	options  func(Options) (any, error)
+	build    func(Options) (decider.Policy, string, error)
 }
 
 // Options gives access to the options of a policy in a configuration.
@@ -60,7 +61,7 @@ func With[O Validator, P decider.Policy](name string, defaults O, build func(O) 
 		return o, at(from, o.Validate())
 	}
 	return Entry{
-		Name: name,
+		Name: name, defaults: defaults,
 		check: func(from Options) error {
 			_, err := decode(from)
 			return err
@@ -129,6 +130,16 @@ func (t Table) Options(name string, from Options) (any, error) {
 		return nil, fmt.Errorf("unknown policy %s", name)
 	}
 	return e.options(from)
+}
+
+// Defaults returns the default options of a policy, a struct with yaml tags; nil for a
+// name that is not in the table.
+func (t Table) Defaults(name string) any {
+	e := t.entry(name)
+	if e == nil {
+		return nil
+	}
+	return e.defaults
 }
 
 // New returns a policy with the options of a configuration. The key is equal for
