@@ -30,6 +30,9 @@ type cli struct {
 	Record   recordCmd   `cmd:"" help:"Record the traffic of a running agent for simulate, without text or ids."`
 	Simulate simulateCmd `cmd:"" help:"Replay a trace through policies and compare the results."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+
+	Completion completionCmd `cmd:"" help:"Print the completions of a shell: bash, zsh or fish."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Write the man pages into a folder."`
 }
 
 // options of the parser, with the defaults that the commands share.

@@ -15,6 +15,7 @@ var arrows = map[string][]string{
 	"templates": {},
 	"config":    {"decider", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
+	"manual":    {}, // man pages and completions, of any command line
 	"advice":    {}, // what the readers of configurations find
 	"attach":    {}, // edits of text files, for either proxy
 	"listen":    {},
@@ -63,7 +64,7 @@ var arrows = map[string][]string{
 	"admin/exposition": {}, // names, types and texts of metrics
 	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "manual", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"templates"},
 	"bench/workloads":  {"sim/trace"},

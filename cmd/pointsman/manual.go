@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kong"
+
+	"pointsman/manual"
+)
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (c *completionCmd) Run(app *kong.Kong) error {
+	_, err := fmt.Print(manual.Complete(app.Model, c.Shell))
+	return err
+}
+
+type manCmd struct {
+	Dir string `arg:"" type:"path" help:"Folder."`
+}
+
+// Run writes the man pages, for those who make packages.
+func (c *manCmd) Run(app *kong.Kong) error {
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	for _, p := range manual.Man(app.Model, notes) {
+		if err := os.WriteFile(filepath.Join(c.Dir, p.Name), []byte(p.Text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notes are what the first man page says of the whole.
+var notes = manual.Notes{Version: version, Sections: [][2]string{
+	{"Description", "pointsman tells HAProxy, over SPOE, or nginx which replica of an LLM should serve a request, by load, by what each replica has cached, and by the request's class. The proxy streams to the replica itself, and goes on by itself when the agent is away."},
+	{"Exit status", "0: no faults.\n1: faults, which are printed.\n2: wrong use of a command."},
+	{"Environment", "POINTSMAN_SESSION_HEADER: headers that carry a session id, separated by commas; overrides session.headers of the configuration.\nRAY_SERVE_SESSION_ID_HEADER_KEY: the same, where neither that nor the configuration names any."},
+	{"Files", "/etc/pointsman/pointsman.yaml: the configuration. `pointsman config --schema` prints a JSON Schema of it.\n/etc/default/pointsman: the environment of pointsman.service."},
+	{"See also", "haproxy(1), nginx(8)"},
+}}
