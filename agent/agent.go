@@ -54,6 +54,7 @@ type Agent struct {
 	spoe    *spoa.Server
 	feed    *haproxy.Feed
 	link    *link.Link // to HAProxy
+	asking  *haproxy.Processes
 	admin   *admin.Server
 	conns   *listen.Group    // of the admin endpoint
 	nginx   *nginxSide       // nil when nginx does not ask
@@ -83,15 +84,17 @@ func New(o Options) (*Agent, error) {
 	in.Tokenizer = tokenize.New(set)
 	in.Tokenizer.Log = o.Log
 	asks := &link.Link{Proxy: "haproxy"}
+	asker := haproxy.NewAgent(in, asks, int(conf.File.HAProxy.Bufsize), set)
 	a := &Agent{
 		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
 		decider:  d,
 		state:    kept,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
-		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: haproxy.NewAgent(in, asks, int(conf.File.HAProxy.Bufsize), set).Handle, Log: o.Log},
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: asker.Handle, Log: o.Log},
 		feed:     haproxy.NewFeed(d, asks, set, o.Log),
 		link:     asks,
+		asking:   asker.Processes,
 		admin:    admin.New(in, set, o.Version),
 		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
 		recorder: record.New(d, epoch, set),

@@ -46,6 +46,7 @@ func (a *Agent) tick(ctx context.Context) {
 			}
 			now := time.Now()
 			a.feed.Recover(now)
+			a.asking.Tick(a.decider, now)
 			told.tick(now)
 			a.admin.Sample(now)
 			if a.nginx != nil {

@@ -54,6 +54,9 @@ func (a *account) hold(v *reservation, uncached int, now time.Duration) {
 		}
 	}
 	replica.inFlight++
+	if replica.asked(v) {
+		replica.ofProxy++
+	}
 	replica.tokens += v.tokens
 	replica.input += v.input
 	if !v.started {
@@ -69,6 +72,9 @@ func (a *account) unbook(v *reservation, now time.Duration) {
 	a.load.dequeue(v, now)
 	a.caches.release(v)
 	v.replica.inFlight--
+	if v.replica.asked(v) {
+		v.replica.ofProxy--
+	}
 	v.replica.tokens -= v.tokens
 	v.replica.input -= v.input
 	if !v.started {

@@ -63,6 +63,9 @@ func inSession(n int) func(*Request) {
 	return func(r *Request) { r.Session, r.HasSession = scramble(uint64(n)), true }
 }
 
+// askedBy has a process of the proxy ask.
+func askedBy(origin uint64) func(*Request) { return func(r *Request) { r.Origin = origin } }
+
 // tally counts the decisions of n requests by server; each request ends before
 // the next one when finish is set.
 func tally(p *Pool, n int, finish bool, change ...func(*Request)) map[string]int {

@@ -12,7 +12,12 @@ type ReplicaState struct {
 	Idle     bool // the proxy has no request there
 	Weight   int
 	Requests int  // that the proxy has there, running or in its queue
+	Queued   int  // of these, in its queue
 	Counted  bool // Requests is known
+	// Origin is the process of the proxy that reports this, as in Request; 0 =
+	// unknown. What it has no more ends reservations of its own requests only:
+	// another proxy, or this one before a reload, may serve the others yet.
+	Origin uint64
 }
 
 // Discovered reports what the proxy's servers are. Replicas that the configuration
@@ -50,7 +55,8 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			p.restarted(r)
 		}
 		r.down, r.draining, r.weight = !s.Up, s.Draining, s.Weight
-		r.atProxy, r.proxyCounts = max(s.Requests, 0), s.Counted
+		p.account.setProxy(r, s.Origin)
+		r.atProxy, r.atQueue, r.proxyCounts = max(s.Requests, 0), max(s.Queued, 0), s.Counted
 		reconcile(p, r, false, now)
 		if r.down && s.Idle {
 			reclaimOrphans(p, r, now)

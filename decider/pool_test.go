@@ -158,7 +158,7 @@ func TestClientGoneBeforeTheDecision(t *testing.T) {
 func TestDownAndIdleLosesItsReservations(t *testing.T) {
 	p, clock := newTestPool(&RoundRobin{}, 2)
 	tell := func(up, idle bool) {
-		p.Discovered([]ReplicaState{{Name: "r0", Up: up, Idle: idle, Weight: 1}, {Name: "r1", Up: true, Idle: true, Weight: 1}})
+		p.Discovered([]ReplicaState{{Name: "r0", Up: up, Idle: idle, Weight: 1, Origin: 7}, {Name: "r1", Up: true, Idle: true, Weight: 1, Origin: 7}})
 	}
 	held := func(want int) {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestDownAndIdleLosesItsReservations(t *testing.T) {
 			t.Errorf("%d in flight at r1, want 3", n)
 		}
 	}
-	tally(p, 6, false)
+	tally(p, 6, false, askedBy(7))
 	clock.now += time.Minute
 	tell(true, true)
 	held(3) // up: the proxy may serve through others
@@ -186,7 +186,7 @@ func TestDownAndIdleLosesItsReservations(t *testing.T) {
 	}
 	tell(true, true)
 	for p.byName["r0"].inFlight == 0 {
-		if d, id := decide(p); d.Server != "r0" {
+		if d, id := decide(p, askedBy(7)); d.Server != "r0" {
 			p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
 		}
 	}

@@ -21,6 +21,7 @@ type shortfall struct {
 	since, last time.Duration // of the first and the last report in a row; since 0 = none
 	least       int           // the smallest difference
 	most        int           // the most requests that the replica held
+	byEngine    bool          // by its engine's count
 }
 
 // reclaims follows what was taken for lost. It lives under the pool's lock.
@@ -53,30 +54,34 @@ func (c *reclaims) reported(id ID, now time.Duration) {
 // reports it and the proxy. When r holds fewer for lostAfter, the outcomes of the
 // others were lost, as when the agent was stopped or a log line was: those of the
 // requests from before that time which were reported least recently end as
-// expired. fromEngine says who reports; the proxy alone counts only where the
-// engine is silent. The caller holds the lock.
+// expired. fromEngine says who reports. An engine counts the requests of all proxies
+// and agents. Where it is silent, the proxy is believed of its own requests. The
+// caller holds the lock.
 func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	s := &r.shortfall
-	held, known := 0, false
-	if r.signals.Known && now-r.signals.At < reportGap {
-		if !fromEngine {
-			return
+	byEngine := r.signals.Known && now-r.signals.At < reportGap
+	byProxy := r.proxyCounts && now-p.statesAt < reportGap
+	if byEngine && !fromEngine {
+		return
+	}
+	reserved, held := r.ofProxy, r.atProxy
+	if byEngine {
+		reserved, held = r.inFlight, r.signals.Waiting+r.signals.Running
+		if byProxy {
+			held = max(held+r.atQueue, r.atProxy)
 		}
-		held, known = r.signals.Waiting+r.signals.Running, true
 	}
-	if r.proxyCounts && now-p.statesAt < reportGap {
-		held, known = max(held, r.atProxy), true
-	} else if p.admission.on() && !p.admission.Hold {
-		return // the others may wait in the proxy
+	if p.admission.on() && !p.admission.Hold && (!byProxy || byEngine && r.ofProxy < r.inFlight) {
+		return // the others may wait in a proxy
 	}
-	if !known || r.inFlight <= held || now < p.reclaims.until {
+	if !byEngine && !byProxy || reserved <= held || now < p.reclaims.until {
 		*s = shortfall{}
 		return
 	}
-	if s.since == 0 || now-s.last > reportGap {
-		*s = shortfall{since: max(now, 1), least: r.inFlight}
+	if s.since == 0 || now-s.last > reportGap || s.byEngine != byEngine {
+		*s = shortfall{since: max(now, 1), least: reserved, byEngine: byEngine}
 	}
-	s.last, s.least, s.most = now, min(s.least, r.inFlight-held), max(s.most, held)
+	s.last, s.least, s.most = now, min(s.least, reserved-held), max(s.most, held)
 	if now-s.since < lostAfter {
 		return
 	}
@@ -87,9 +92,10 @@ func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 // reclaim ends the reservations on r that s shows to be lost.
 func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	list := &p.account.reservations
+	counts := func(v *reservation) bool { return v.replica == r && v.at < s.since && (s.byEngine || r.asked(v)) }
 	old := 0
 	for i := list.slots[0].next; i != 0; i = list.at(i).next {
-		if v := list.at(i); v.replica == r && v.at < s.since {
+		if counts(list.at(i)) {
 			old++
 		}
 	}
@@ -97,7 +103,7 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	for i := list.slots[0].next; i != 0 && lost > 0; {
 		v := list.at(i)
 		i = v.next
-		if v.replica != r || v.at >= s.since {
+		if !counts(v) {
 			continue
 		}
 		lost--
@@ -105,5 +111,43 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 			p.reclaims.add(v.id)
 			p.expire(v, now)
 		}
+	}
+}
+
+// asked reports whether the process of the proxy that counts the requests on r has
+// asked about v.
+func (r *Replica) asked(v *reservation) bool {
+	return v.request.Origin != 0 && v.request.Origin == r.proxyOrigin
+}
+
+// setProxy notes which process of the proxy counts the requests on r from now on.
+func (a *account) setProxy(r *Replica, origin uint64) {
+	if origin == r.proxyOrigin {
+		return
+	}
+	r.proxyOrigin, r.ofProxy, r.shortfall = origin, 0, shortfall{}
+	for i := a.slots[0].next; i != 0; i = a.at(i).next {
+		if v := a.at(i); v.replica == r && r.asked(v) {
+			r.ofProxy++
+		}
+	}
+}
+
+// Gone reports that a process of a proxy has ended, and its requests with it. Ends
+// that it has reported are left feedWait to arrive.
+func (d *Decider) Gone(origin uint64) {
+	for _, p := range d.Pools() {
+		p.mu.Lock()
+		now := p.clock()
+		s := &p.account.reservations
+		for i := s.slots[0].next; i != 0; {
+			v := s.at(i)
+			i = v.next
+			if v.from == "" && v.request.Origin == origin && origin != 0 {
+				p.expire(v, now)
+			}
+		}
+		p.admission.dispatch(now)
+		p.mu.Unlock()
 	}
 }

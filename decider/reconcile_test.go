@@ -13,7 +13,7 @@ func TestLostOutcomes(t *testing.T) {
 	}
 	proxy := func(n int) func(*Pool) {
 		return func(p *Pool) {
-			p.Discovered([]ReplicaState{{Name: "r0", Up: true, Weight: 1, Requests: n, Counted: true}})
+			p.Discovered([]ReplicaState{{Name: "r0", Up: true, Weight: 1, Requests: n, Counted: true, Origin: 7}})
 		}
 	}
 	for why, c := range map[string]struct {
@@ -29,14 +29,14 @@ func TestLostOutcomes(t *testing.T) {
 		p, clock := newTestPool(LeastWork{}, 1)
 		var lost, young []ID
 		for range 10 {
-			_, id := decide(p)
+			_, id := decide(p, askedBy(7))
 			p.FirstToken(id, []byte("r0"))
 			lost = append(lost, id)
 		}
 		for clock.now < 9*time.Second {
 			clock.now += 100 * time.Millisecond
 			// What is on its way to the engine, or from it, is no loss.
-			_, id := decide(p)
+			_, id := decide(p, askedBy(7))
 			if young = append(young, id); len(young) > 3 {
 				p.Finished(Outcome{ID: young[0], Server: []byte("r0")})
 				young = young[1:]

@@ -56,7 +56,10 @@ type Replica struct {
 	prefill       prefillQueue
 
 	atProxy     int       // requests that the proxy has for it, if it counts them
+	atQueue     int       // of these, in its queue
 	proxyCounts bool      // it does
+	proxyOrigin uint64    // the process of the proxy that counts them; 0 = unknown
+	ofProxy     int       // reservations of that process
 	shortfall   shortfall // of what it holds, against what is reserved
 
 	concurrency concurrency // the learned limit of its requests

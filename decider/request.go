@@ -20,6 +20,7 @@ type Request struct {
 	OneToken   bool   // the answer is no text, as of embeddings
 	Exclude    string // a replica already tried
 	Fixed      bool   // the proxy has chosen the pool: the request does not spill
+	Origin     uint64 // the process of the proxy that asked; 0 = unknown
 
 	// TextBlocks are the chained hashes of all blocks of the prompt's text, for a
 	// recording, where Blocks are not.

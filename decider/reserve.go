@@ -90,19 +90,20 @@ func (p *Pool) sweep() {
 	p.admission.dispatch(now)
 }
 
-// reclaimOrphans ends the reservations on r, which is down and has no request
-// any more. HAProxy 2.6 reports no end of a request whose replica closes before
+// reclaimOrphans ends the reservations on r of requests that the process of the
+// proxy which reports now has asked about: r is down and has no request of it any
+// more. HAProxy 2.6 reports no end of a request whose replica closes before
 // it answers, if the client has sent others before over the same connection.
 // Reservations of the last feedWait are left to the feed.
 func reclaimOrphans(p *Pool, r *Replica, now time.Duration) {
-	if r.inFlight == 0 {
+	if r.ofProxy == 0 {
 		return
 	}
 	s := &p.account.reservations
 	for i := s.slots[0].next; i != 0; {
 		v := s.at(i)
 		i = v.next
-		if v.replica == r && now-v.at > feedWait && !p.peers.answers(v.from) {
+		if v.replica == r && r.asked(v) && now-v.at > feedWait && !p.peers.answers(v.from) {
 			p.expire(v, now)
 		}
 	}

@@ -41,7 +41,7 @@ func (x *restore) reservation(now time.Duration) {
 	r.TextBytes, r.ExactTokens = d.count(math.MaxInt32), d.count(mostContext)
 	r.Priority = d.signed(math.MaxInt32)
 	r.Band = d.count(math.MaxInt16)
-	r.Tenant, r.Session = d.fixed(), d.fixed()
+	r.Tenant, r.Origin, r.Session = d.fixed(), d.fixed(), d.fixed()
 	r.Model = d.text(longestName)
 	if d.flags(1)[0] {
 		r.LoRA = r.Model

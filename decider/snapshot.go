@@ -17,7 +17,7 @@ import (
 // each a byte that names it, its length, and its contents. Times are ages, as
 // clocks differ. Replicas go by name and address. Readers skip parts that they do
 // not know, and refuse another version.
-const snapshotMagic = "pointsman-pool\x01"
+const snapshotMagic = "pointsman-pool\x02"
 
 // The parts, in their order. Parts of the same kind may repeat.
 const (

@@ -84,6 +84,7 @@ func (x *snapshot) reservation(v *reservation, at int, place map[uint64]int, now
 	e.signed(max(-math.MaxInt32, min(r.Priority, math.MaxInt32)))
 	e.count(r.Band)
 	e.fixed(r.Tenant)
+	e.fixed(r.Origin)
 	e.fixed(r.Session)
 	e.name(r.Model)
 	e.flags(r.LoRA != "")

@@ -18,6 +18,8 @@ import (
 
 // Agent answers HAProxy's questions. Handle is safe for concurrent use.
 type Agent struct {
+	Processes *Processes // of HAProxy that have asked
+
 	intake  *intake.Intake
 	link    *link.Link
 	latency *metrics.PrometheusHistogram
@@ -29,6 +31,8 @@ type Agent struct {
 // HAProxy's tune.bufsize in bytes, as it should be; 0 = not known.
 func NewAgent(in *intake.Intake, l *link.Link, bufsize int, set *metrics.Set) *Agent {
 	a := &Agent{
+		Processes: NewProcesses(),
+
 		intake:  in,
 		link:    l,
 		room:    templates.LimitsOf(bufsize).MaxBody * 3 / 4, // less where headers are long
@@ -79,7 +83,7 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	a.link.Asked(start)
 	s := a.calls.Get().(*call)
 	s.message = m
-	in := input(m)
+	in := a.input(m)
 	a.examine(&in)
 	if a.intake.Handle(&s.request, in, s) {
 		// Held: the time until the answer is no cost of ours.
@@ -113,8 +117,9 @@ func (a *Agent) answer(w *spoa.Reply, r *intake.Request) {
 }
 
 // input takes the arguments of the message apart. The templates name them.
-func input(m *spoa.Message) intake.Input {
+func (a *Agent) input(m *spoa.Message) intake.Input {
 	in := intake.Input{
+		Origin:  a.Processes.of(m),
 		ID:      m.Bytes("rid"),
 		Pool:    m.Bytes("pool"),
 		Path:    m.Bytes("path"),

@@ -49,6 +49,7 @@ type Feed struct {
 	packets     []net.PacketConn
 	pendingEnds []pendingEnd // by time
 	closed      bool
+	closing     atomic.Int64 // until when lines are read at the end, in Unix nanoseconds; 0 = it goes on
 	wg          sync.WaitGroup
 }
 
@@ -143,15 +144,25 @@ func (f *Feed) evict() {
 	oldest.Close()
 }
 
-// Close stops accepting, closes the connections and waits for their readers.
+// The end of the feed: what has arrived is read, until nothing does for drainPause,
+// and for drainMost at most. The proxy will not send it again.
+const (
+	drainPause = 20 * time.Millisecond
+	drainMost  = 300 * time.Millisecond
+)
+
+// Close stops accepting, reads what has arrived, closes the connections and waits for
+// their readers. What only a datagram has reported so far counts.
 func (f *Feed) Close() {
+	defer f.Recover(time.Now().Add(time.Hour))
 	f.mu.Lock()
 	f.closed = true
+	f.closing.Store(time.Now().Add(drainMost).UnixNano())
 	for l := range f.ls {
 		l.Close()
 	}
 	for c := range f.conns {
-		c.Close()
+		c.SetReadDeadline(time.Now().Add(drainPause))
 	}
 	for _, c := range f.packets {
 		c.Close()
@@ -178,7 +189,12 @@ func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 	err := readLines(c, func(text []byte) {
 		used.Store(time.Now().UnixNano())
 		f.line(text)
-	}, func(d time.Duration) { c.SetReadDeadline(time.Now().Add(d)) })
+	}, func(d time.Duration) {
+		c.SetReadDeadline(time.Now().Add(d))
+		if by := f.closing.Load(); by != 0 { // read after the deadline above was set: Close may have come before
+			c.SetReadDeadline(time.Unix(0, min(by, time.Now().Add(drainPause).UnixNano())))
+		}
+	})
 	var lost *net.OpError // the proxy went away, as at a reload, or Close was called
 	if err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &lost) {
 		f.Malformed.Inc()

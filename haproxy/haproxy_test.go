@@ -141,7 +141,7 @@ func TestStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []decider.ReplicaState{
-		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Checked: true, Weight: 100, Requests: 5, Counted: true},
+		{Name: "r1", Address: "127.0.0.1:8001", Up: true, Checked: true, Weight: 100, Requests: 5, Queued: 2, Counted: true},
 		{Name: "r2", Address: "127.0.0.1:8002", Weight: 100, Idle: true, Counted: true},
 		{Name: "r3", Address: "127.0.0.1:8003", Up: true, Draining: true, Idle: true, Counted: true},
 		{Name: "r4", Address: "127.0.0.1:8004", Up: true, Idle: true, Counted: true, Weight: 1},
@@ -152,7 +152,11 @@ func TestStat(t *testing.T) {
 	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)
 	}
-	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n"} {
+	const info = "Name: HAProxy\nVersion: 3.2.1\nPid: 4711\nnode: lb1\ndescription:\n\n"
+	if got, err = parseStat(strings.NewReader(info + stat)); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
+		t.Errorf("with the process that answers: %v, %v", got["llama"], err)
+	}
+	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n"} {
 		if _, err := parseStat(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q accepted", bad)
 		}

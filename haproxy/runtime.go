@@ -134,8 +134,8 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
-	// -1: all proxies; 6: backends and servers; -1: all servers.
-	if _, err := io.WriteString(c, "show stat -1 6 -1\n"); err != nil {
+	// Who answers; -1: all proxies; 6: backends and servers; -1: all servers.
+	if _, err := io.WriteString(c, "show info;show stat -1 6 -1\n"); err != nil {
 		return nil, err
 	}
 	return parseStat(io.LimitReader(c, maxStat))
@@ -149,12 +149,18 @@ var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur"
 func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
-	if !lines.Scan() {
-		return nil, errors.Join(lines.Err(), errors.New("no answer to show stat"))
-	}
-	header, ok := strings.CutPrefix(lines.Text(), "# ")
-	if !ok {
-		return nil, fmt.Errorf("show stat answers %.60q", lines.Text())
+	var info processInfo
+	header, ok := "", false
+	for !ok {
+		if !lines.Scan() {
+			if info.other == "" {
+				return nil, errors.Join(lines.Err(), errors.New("no answer to show stat"))
+			}
+			return nil, fmt.Errorf("show stat answers %.60q", info.other)
+		}
+		if header, ok = strings.CutPrefix(lines.Text(), "# "); !ok {
+			info.read(lines.Text())
+		}
 	}
 	var at [len(columns)]int
 	names := strings.Split(header, ",")
@@ -188,6 +194,7 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			queued, err2 = strconv.Atoi(fields[at[6]])
 		}
 		states[pool] = append(states[pool], decider.ReplicaState{
+			Origin:   info.origin(),
 			Name:     server,
 			Address:  fields[at[4]],
 			Up:       !strings.HasPrefix(status, "DOWN") && !strings.HasPrefix(status, "MAINT"),
@@ -196,8 +203,36 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			Idle:     fields[at[5]] == "0",
 			Weight:   max(weight, 0),
 			Requests: max(running, 0) + max(queued, 0),
+			Queued:   max(queued, 0),
 			Counted:  err1 == nil && err2 == nil,
 		})
 	}
 	return states, lines.Err()
+}
+
+// processInfo is what "show info" says of the process that answers.
+type processInfo struct {
+	host, pid string
+	other     string // the first line that is not one of "show info"
+}
+
+// read reads a line.
+func (p *processInfo) read(line string) {
+	key, value, ok := strings.Cut(line, ": ")
+	switch {
+	case ok && key == "Pid":
+		p.pid = value
+	case ok && key == "node":
+		p.host = value
+	case !ok && !strings.HasSuffix(line, ":") && line != "" && p.other == "":
+		p.other = line
+	}
+}
+
+// origin is the number of the process, 0 if it does not say who it is.
+func (p *processInfo) origin() uint64 {
+	if p.host == "" || p.pid == "" {
+		return 0
+	}
+	return origin([]byte(p.host + "/" + p.pid))
 }

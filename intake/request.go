@@ -18,6 +18,7 @@ type Input struct {
 	Model    []byte // the model, when the proxy has found it itself
 	BodySize int    // the length of the whole body as far as it is known, bytes
 	Exclude  string // a replica already tried for this request
+	Origin   uint64 // the process of the proxy, see decider.Request
 }
 
 // Request is a request on its way to a pool, with its decision. It is meant to
@@ -44,7 +45,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	if r.body == nil {
 		r.body = i.bodies.Get().(*prompt.Body)
 	}
-	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude}
+	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude, Origin: in.Origin}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
 	r.scan(&in, t.scanLimit)

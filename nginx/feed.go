@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,7 +103,7 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	for {
 		n, _, err := u.ReadFromUDPAddrPort(d.text[:])
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil
 			}
 			continue // an error of another socket, such as port unreachable
@@ -117,7 +118,10 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	}
 }
 
-// Close closes the sockets and handles the lines that were read.
+// drainPause is how long a datagram may take that is on its way at the end.
+const drainPause = 20 * time.Millisecond
+
+// Close reads what has arrived, closes the sockets and handles the lines.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	if f.closed {
@@ -126,10 +130,15 @@ func (f *Feed) Close() {
 	}
 	f.closed = true
 	for c := range f.conns {
-		c.Close()
+		if c.SetReadDeadline(time.Now().Add(drainPause)) != nil {
+			c.Close()
+		}
 	}
 	f.mu.Unlock()
 	f.reads.Wait()
+	for c := range f.conns {
+		c.Close()
+	}
 	close(f.queue)
 	f.handler.Wait()
 }

@@ -37,6 +37,7 @@ type conn struct {
 	sock   net.Conn  // as the operating system has it
 	closer io.Closer // ends sock and its count in Server.accepted
 	srv    *Server
+	peer   int // pid of the other end, 0 = unknown
 
 	// Used by the goroutine that reads only.
 	in      []byte  // in[r:w] was read from the socket and is not used yet; nil between frames
@@ -73,6 +74,7 @@ func newConn(s *Server, sock net.Conn) *conn {
 	if counted, ok := sock.(*listen.Conn); ok {
 		c.sock = counted.Conn
 	}
+	c.peer = peer(c.sock)
 	c.ready = c.readReady
 	if s, ok := c.sock.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, a buffer is kept

@@ -19,6 +19,10 @@ type Message struct {
 // Name returns the name of the spoe-message section.
 func (m *Message) Name() string { return text(m.name) }
 
+// Peer is the pid of the process that sent the message, where that is known: over a
+// unix socket, in the same pid namespace. Else it is 0.
+func (m *Message) Peer() int { return m.call.conn.peer }
+
 // Bytes returns the value of a string or binary argument without copying it,
 // nil if there is none or it has another type.
 func (m *Message) Bytes(key string) []byte { return m.value(key).bytes }

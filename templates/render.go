@@ -207,7 +207,7 @@ func (v *view) Half() int { return v.MaxBody / 2 }
 
 // Args are the arguments of the SPOE message.
 func (v *view) Args() string {
-	args := []string{"rid=var(txn.pm.rid)"}
+	args := []string{"rid=var(txn.pm.rid)", "proc=var(txn.pm.proc)"}
 	if v.OnePool {
 		args = append(args, "pool=var(txn.pm.pool)")
 	}
