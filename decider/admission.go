@@ -67,6 +67,7 @@ type admission struct {
 	mask      mask          // the replicas that may be chosen now
 	departure rateEstimator // work that left the queue while more waited
 	departed  time.Duration // when some last did
+	stall     stall
 }
 
 // holding is the queue of a pool.
@@ -262,7 +263,9 @@ func (d *Decider) Dispatch() {
 	for _, p := range d.Pools() {
 		if s := p.admission.current.Load(); s != nil && s.Hold {
 			p.mu.Lock()
-			p.admission.dispatch(p.clock())
+			now := p.clock()
+			p.admission.dispatch(now)
+			p.admission.stall.ticked = now
 			p.mu.Unlock()
 		}
 	}

@@ -23,7 +23,9 @@ func (a *admission) dispatch(now time.Duration) {
 	if !a.on() || a.queue.Len() == 0 {
 		return
 	}
-	a.refuseOverdue(now)
+	if !a.stall.excuses(now) {
+		a.refuseOverdue(now)
+	}
 	for a.queue.Len() > 0 {
 		it := a.tryNext(now)
 		a.mask.on = false
@@ -32,6 +34,31 @@ func (a *admission) dispatch(now time.Duration) {
 		}
 		a.assign(it, now)
 	}
+}
+
+// stall follows whether the process runs. One that was stopped, or that gets little of
+// a processor, cannot know which replicas have had capacity: nobody is refused for the
+// time that it lost, until it has had as much time again to read what happened.
+type stall struct {
+	ticked time.Duration // when Dispatch was last called; 0 = never
+	until  time.Duration // nobody is refused before
+}
+
+const (
+	// stallGap is the longest time between two calls of Dispatch by a process that
+	// runs.
+	stallGap = 60 * time.Millisecond
+	// stallMost bounds how long nobody is refused.
+	stallMost = 5 * time.Second
+)
+
+// excuses reports whether the process lost time, and has not caught up.
+func (s *stall) excuses(now time.Duration) bool {
+	if gap := now - s.ticked; s.ticked > 0 && gap > stallGap {
+		s.until = max(s.until, now+min(gap, stallMost))
+		s.ticked = now
+	}
+	return now < s.until
 }
 
 // refuseOverdue answers what is due.

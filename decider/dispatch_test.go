@@ -168,3 +168,39 @@ func TestAdmissionMatchesOutOfOrder(t *testing.T) {
 type firstAlways struct{}
 
 func (firstAlways) Rank(_ *Request, v *View, dst []int) []int { return append(dst, v.Candidates[0]) }
+
+// A process that was stopped refuses nobody for the time that it lost, as it has yet to
+// read which replicas have capacity.
+func TestStalledProcessRefusesNobody(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: 2 * time.Second}}}))
+	d := New(clock.tell, seeds())
+	d.pools.Store(&[]*Pool{p})
+	tick := func(n int) {
+		for range n {
+			clock.now += 20 * time.Millisecond
+			d.Dispatch()
+		}
+	}
+	running, waits := submit(p), submit(p)
+	tick(50)
+	clock.now += 4 * time.Second // stopped
+	tick(10)
+	if waits.answered() {
+		t.Fatalf("refused right after a stop: %+v", waits.d)
+	}
+	finish(p, running)
+	if !waits.answered() || waits.d.Server != "r0" {
+		t.Errorf("there is capacity: %+v", waits.d)
+	}
+	again := submit(p)
+	tick(10)
+	clock.now += 3 * time.Second
+	tick(140)
+	if again.answered() {
+		t.Errorf("refused before the process has caught up: %+v", again.d)
+	}
+	tick(20)
+	if !again.answered() || again.d.Why != "waited_too_long" {
+		t.Errorf("the process has caught up, and nothing was free: %+v", again.d)
+	}
+}
