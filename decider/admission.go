@@ -65,6 +65,7 @@ type admission struct {
 	draining  bool          // nothing waits any more: the process is about to end
 	capacity  capacity      // of the replicas
 	mask      mask          // the replicas that may be chosen now
+	ahead     []float64     // memory of View.ahead
 	departure rateEstimator // work that left the queue while more waited
 	departed  time.Duration // when some last did
 	stall     stall

@@ -1,6 +1,7 @@
 package decider
 
 import (
+	"slices"
 	"time"
 
 	"pointsman/decider/queue"
@@ -12,9 +13,9 @@ const (
 	stealing = 4
 	// lateBlocking is the weight of what a long prompt keeps others waiting, as in
 	// the cost of the policy least_work_late.
-	lateBlocking = 0.2
+	lateBlocking = 0.4
 	// maxConsidered bounds the requests that are considered for one assignment.
-	maxConsidered = 64
+	maxConsidered = 128
 )
 
 // dispatch assigns what waits to the replicas with capacity, and refuses what
@@ -134,6 +135,8 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		return it
 	}
 	left := maxConsidered
+	a.begin()
+	defer a.end()
 	for _, band := range a.queue.Turns() {
 		a.restrict(band, now)
 		for k := range a.queue.Tenants(band) {
@@ -161,6 +164,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 		it := t.Item(k)
 		replica := a.place(it.Value.request, now)
 		if replica < 0 {
+			a.expect()
 			continue
 		}
 		if !scored {
@@ -177,6 +181,28 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 	}
 	return best
 }
+
+// begin begins to count what is held for each replica. A replica that many requests
+// wait for looks as good as free otherwise, and all wait for it beside idle ones.
+func (a *admission) begin() {
+	n := len(a.pool.replicas)
+	a.ahead = slices.Grow(a.ahead[:0], n)[:n]
+	clear(a.ahead)
+	a.pool.view.ahead = a.ahead
+}
+
+// expect counts the request just ranked, which waits for the first replica of the
+// pool's order. A long prompt counts as a usual one: shorter ones go before it.
+func (a *admission) expect() {
+	p := a.pool
+	if len(p.order) > 0 {
+		best := p.order[0]
+		a.ahead[best] += min(p.view.PrefillCost(best), p.load.typical)
+	}
+}
+
+// end ends what begin has begun.
+func (a *admission) end() { a.pool.view.ahead = nil }
 
 // place finds the replica that r may be assigned to now, puts it first into the
 // pool's order and returns it; -1 = none.
@@ -203,9 +229,10 @@ func (a *admission) thief(best int) int {
 	p := a.pool
 	v := &p.view
 	found := -1
+	use := lateBlocking * v.PrefillUse()
 	blocking := func(i int) float64 {
 		requests, _ := v.Foreign(i)
-		return v.Blocking(requests+float64(p.replicas[i].inFlight), v.PrefillCost(i))
+		return use * v.Blocking(requests+float64(p.replicas[i].inFlight), v.PrefillCost(i))
 	}
 	for _, i := range v.Candidates {
 		c := p.replicas[i]
@@ -214,7 +241,7 @@ func (a *admission) thief(best int) int {
 		}
 		extra := float64(v.Cached(best) - v.Cached(i))
 		gain := (v.PrefillBacklog(best)+v.PrefillCost(best))/v.PrefillSpeed(best)*v.PrefillSpeed(i) - v.PrefillCost(i)
-		if gain > max(0, stealing*extra)+lateBlocking*max(0, blocking(i)-blocking(best)) && (found < 0 || c.tokens < p.replicas[found].tokens) {
+		if gain > max(0, stealing*extra)+max(0, blocking(i)-blocking(best)) && (found < 0 || c.tokens < p.replicas[found].tokens) {
 			found = i
 		}
 	}

@@ -11,6 +11,8 @@ type loadEstimate struct {
 	speed        rateEstimator // of prefill, all replicas together
 	demand       demand        // of prefill
 	typical      float64       // prefill cost of a request, a mean of the last ones
+	used         float64       // the last result of use,
+	usedAt       time.Duration // and when; 0 = never
 
 	// reported is the share of streamed answers whose first token the proxy
 	// reports when it comes, reportedAt when it last reported one.
@@ -98,6 +100,15 @@ func (l *loadEstimate) totalSpeed(m *members) (sum float64) {
 		sum += l.speedOf(m.replicas[i])
 	}
 	return max(sum, 1)
+}
+
+// use is the share of the prefill speed of all open replicas that requests ask for,
+// 0 to 1, as of the last second.
+func (l *loadEstimate) use(m *members, now time.Duration) float64 {
+	if l.usedAt == 0 || now-l.usedAt >= time.Second {
+		l.used, l.usedAt = min(1, l.demand.rate(now)/l.totalSpeed(m)), max(now, 1)
+	}
+	return l.used
 }
 
 // enqueue puts v, with so many uncached prompt tokens, at the end of its

@@ -35,6 +35,8 @@ type View struct {
 	rateDepth int32    // -1 = not looked up for this request
 	inFlight  int      // requests on all candidates; -1 = not counted for this request
 
+	ahead []float64 // by replica index, what is held and likely to go there first
+
 	terms []float64 // for each candidate, by term
 	width int       // terms per candidate
 }
@@ -67,8 +69,14 @@ func (v *View) tokens(blocks int32) int {
 // computed on replica i before this request: the uncached prompt tokens of
 // requests before their first token, less what the replica has computed of them
 // by now. A token deep in a prompt costs more than one, because of attention.
+//
+// While requests are held it includes those that are likely to be sent there first.
 func (v *View) PrefillBacklog(i int) float64 {
-	return v.pool.load.backlog(v.Replicas[i], v.Now)
+	x := v.pool.load.backlog(v.Replicas[i], v.Now)
+	if len(v.ahead) > 0 {
+		x += v.ahead[i]
+	}
+	return x
 }
 
 // PrefillQueueLen is the number of requests in that backlog.
@@ -81,6 +89,14 @@ func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.unca
 // PrefillCost is the prefill cost of this request on replica i, in the tokens of
 // PrefillBacklog.
 func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
+
+// DuplicateCost is the part of PrefillCost that some other replica need not compute.
+func (v *View) DuplicateCost(i int) float64 {
+	return prefillCost(v.BestCached()-v.Cached(i), v.BestCached())
+}
+
+// PrefillUse is the share of the pool's prefill speed that requests ask for, 0 to 1.
+func (v *View) PrefillUse() float64 { return v.pool.load.use(&v.pool.members, v.Now) }
 
 // PrefillSpeed is the prefill speed of replica i, learned from first tokens, in
 // the tokens of PrefillBacklog per second.

@@ -12,29 +12,33 @@ import "pointsman/decider"
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
-//	cost = (queue + own) · (1 + 0.02 m) + 0.1 · own² / typical · m / mean + decode
+//	cost = (queue + own) · (1 + 0.02 m) + 0.2 · use · own² / typical · m / mean + decode
 //	     + (1+5n) / (1+24h/N) · duplicate + pressure
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of
-// requests on the replica and mean that of all candidates, n the number of
-// requests before their first token per replica, h the block request rate above 1
-// of the first block that the replica lacks, and N the number of replicas.
+// requests on the replica and mean that of all candidates, use the share of the
+// pool's prefill speed that is asked for, n the number of requests before their
+// first token per replica, h the block request rate above 1 of the first block that
+// the replica lacks, and N the number of replicas. Of a prefix that another replica
+// has, own counts 1 / (1+h/10N) of what it costs to compute: the others that ask for
+// it will find it.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md
-// says how they were found.
+// and 0010-use-of-a-prefix.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
 	rate      float64 // per request for the block in the last minute, per replica
+	shared    float64 // the same, for the part of own that others have a use for
 	crowd     float64 // share of the work that is added per request on the replica
-	blocking  float64 // of what a long prompt keeps others waiting
+	blocking  float64 // of what a long prompt keeps others waiting, in a pool that is busy
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 5, rate: 24, crowd: 0.02, blocking: 0.1, running: 20, memory: 0.05}
+var early = weights{duplicate: 1, queue: 5, rate: 24, shared: 0.1, crowd: 0.02, blocking: 0.2, running: 20, memory: 0.05}
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -65,21 +69,23 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		queued += v.PrefillQueueLen(i)
 	}
 	n := float64(len(v.Candidates))
-	duplicate, demand := w.duplicate+w.queue*float64(queued)/n, w.rate/n
+	duplicate, blocks := w.duplicate+w.queue*float64(queued)/n, w.blocking*v.PrefillUse()
 	best := v.BestCached()
 	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		crowd := (queue + work) * w.crowd * m
-		blocking := w.blocking * v.Blocking(m, work)
-		inUse := v.TokensInUse(i)
-		decode := w.running*m + w.memory*inUse
 		duplicated := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
-			duplicated = duplicate / (1 + demand*max(0, v.BlockRequestRate(i)-ownRate)) * float64(lacks)
+			uses := max(0, v.BlockRequestRate(i)-ownRate) / n
+			duplicated = duplicate / (1 + w.rate*uses) * float64(lacks)
+			work -= min(work, v.DuplicateCost(i)) * (1 - 1/(1+w.shared*uses))
 		}
+		crowd := (queue + work) * w.crowd * m
+		blocking := blocks * v.Blocking(m, work)
+		inUse := v.TokensInUse(i)
+		decode := w.running*m + w.memory*inUse
 		// Shared blocks take space once.
 		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
 		pressure := max(0, needed-fullCache*float64(replica.CacheTokens()))

@@ -182,3 +182,37 @@ func TestReplaySheds(t *testing.T) {
 		t.Errorf("%d served, %d shed", len(r.TTFT), r.Shed)
 	}
 }
+
+// TestLateBindingSharesAHotPrefix: requests below one prefix do not all wait for the
+// replicas that have it beside others that are idle.
+func TestLateBindingSharesAHotPrefix(t *testing.T) {
+	const prefix = 16
+	tr := traceOf(4000, 1, func(_ int, random *rand.Rand) trace.Request {
+		return trace.Request{Input: prefix*512 + 50 + random.IntN(400), Output: 50 + random.IntN(200)}
+	})
+	for i := range tr.Requests {
+		for k := range prefix {
+			tr.Requests[i].Blocks[k] = trace.Hash(uint64(k))
+		}
+	}
+	setup := published
+	setup.Replicas = 16
+	saturation, err := Saturation(tr, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Setup: setup, Rate: 0.8 * saturation, Seed: 1, Policy: leastWork}
+	early, err := Run(tr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Policy, o.Admission = leastWorkLate, holdIn(queue.Band{Name: "all", Order: queue.ByWork})
+	late, err := Run(tr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("p90 early %.2f s, late %.2f s", p90(early.TTFT), p90(late.TTFT))
+	if p90(late.TTFT) > 2*p90(early.TTFT) {
+		t.Errorf("p90 %.2f s, %.2f s without holding requests", p90(late.TTFT), p90(early.TTFT))
+	}
+}
