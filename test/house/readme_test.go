@@ -36,14 +36,26 @@ func fences(t *testing.T, path, language string) []string {
 	return out
 }
 
-// The README's configuration is accepted, and its commands exist with the
-// flags that it gives them.
+// The configurations of the README and of the pages for those who come from another
+// router are accepted, and their commands exist with the flags that they are given.
 func TestReadmeHolds(t *testing.T) {
-	readme := filepath.Join(root, "README.md")
 	bin := build(t)
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "migration", "*-*.md"))
+	if err != nil || len(pages) < 4 {
+		t.Fatal(pages, err)
+	}
+	for _, name := range []string{"haproxy.md", "nginx.md", "litellm.md"} {
+		pages = append(pages, filepath.Join(root, "docs", "migration", name))
+	}
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		t.Run(filepath.Base(page), func(t *testing.T) { pageHolds(t, bin, page) })
+	}
+}
+
+func pageHolds(t *testing.T, bin, readme string) {
 	blocks := fences(t, readme, "yaml")
 	if len(blocks) == 0 {
-		t.Fatal("no configuration in the README")
+		t.Fatal("no configuration in it")
 	}
 	conf := filepath.Join(t.TempDir(), "pointsman.yaml")
 	for _, b := range blocks {
