@@ -5,6 +5,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -43,6 +44,9 @@ type Config struct {
 	// cannot be seen. Empty: an unknown model is a 404, and an unseen one goes
 	// to the first pool, as it does without the agent.
 	DefaultPool string `yaml:"default_pool"`
+	// RankHeader names the header of requests that says which rank of an engine is to
+	// serve it, for pools with data_parallel.
+	RankHeader string `yaml:"rank_header"`
 	// Models are names that lead to a pool other than by its own Models list.
 	Models map[string]Route `yaml:"models"`
 	Pools  map[string]*Pool `yaml:"pools"`
@@ -182,6 +186,9 @@ type Pool struct {
 	// path as :8002/metrics. Empty: where engines of the kind do, or any of
 	// the usual places. "off": they are not asked.
 	Metrics string `yaml:"metrics"`
+	// DataParallel is how many copies of the model each engine runs, its ranks. More
+	// than one are replicas of their own.
+	DataParallel int `yaml:"data_parallel"`
 	// KVEvents says where the engines publish the events of their KV caches.
 	KVEvents KVEvents `yaml:"kv_events"`
 	// Replicas by name. Empty: they are taken from the HAProxy backend of the
@@ -241,6 +248,9 @@ type Replica struct {
 	MaxRequests int `yaml:"max_requests"`
 	// CacheTokens overrides the pool's; 0 = the pool's.
 	CacheTokens int `yaml:"cache_tokens"`
+	// Rank is which of the copies inside the engine it is, from 1 on; 0 = the engine
+	// has one. Ranked sets it.
+	Rank int `yaml:"-"`
 	// KVEvents overrides the pool's, except for bind; port 0 = the pool's.
 	KVEvents KVEvents `yaml:"kv_events"`
 
@@ -266,7 +276,8 @@ func Default() *Config {
 			AdminHosts: []string{},
 			SocketMode: DefaultSocketMode,
 		},
-		Session: Session{Headers: slices.Clone(sessionHeaders), Body: slices.Clone(SessionFields)},
+		RankHeader: DefaultRankHeader,
+		Session:    Session{Headers: slices.Clone(sessionHeaders), Body: slices.Clone(SessionFields)},
 		HAProxy: HAProxy{
 			Bufsize:           128 << 10,
 			Bind:              ":8080",
@@ -284,6 +295,9 @@ func Default() *Config {
 	}
 }
 
+// DefaultRankHeader is the header that vLLM and SGLang read.
+const DefaultRankHeader = "X-data-parallel-rank"
+
 // Ordered returns the pools in the order of the file.
 func (c *Config) Ordered() []*Pool {
 	return slices.SortedFunc(maps.Values(c.Pools), func(a, b *Pool) int {
@@ -298,9 +312,39 @@ func (p *Pool) Ordered() []*Replica {
 	})
 }
 
+// Ranked returns the replicas in the order of the file, with one for each rank of an
+// engine that has several: NAME-dp0, NAME-dp1 and so on, at the same address.
+func (p *Pool) Ranked() []*Replica {
+	list := p.Ordered()
+	if p.DataParallel < 2 {
+		return list
+	}
+	all := make([]*Replica, 0, len(list)*p.DataParallel)
+	for _, r := range list {
+		for rank := range p.DataParallel {
+			own := *r
+			own.Name, own.Rank = fmt.Sprintf("%s-dp%d", r.Name, rank), rank+1
+			if own.KVEvents.Port == 0 {
+				own.KVEvents = p.KVEvents
+				own.KVEvents.Bind = ""
+			}
+			own.KVEvents.Ranks = 1
+			if own.KVEvents.Port > 0 {
+				own.KVEvents.Port += rank
+			}
+			if own.KVEvents.Replay > 0 {
+				own.KVEvents.Replay += rank
+			}
+			all = append(all, &own)
+		}
+	}
+	return all
+}
+
 func (p *Pool) begin(key *yaml.Node) {
 	p.Name, p.line, p.col = key.Value, key.Line, key.Column
 	p.Policy.Name = DefaultPolicy
+	p.DataParallel = 1
 	p.Spill, p.LoRASlots = DefaultSpill, decider.DefaultLoRASlots
 	p.Discover.Poll, p.Health.Path = 5*time.Second, "/health"
 	p.KVEvents.Ranks = 1

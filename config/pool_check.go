@@ -24,6 +24,7 @@ func (v *validator) pool(p *Pool) {
 		v.refuse(path+".metrics", "%s; want a path such as /metrics, a port and a path such as :8002/metrics, or off", quote(p.Metrics))
 	}
 	v.events(path+".kv_events", &p.KVEvents)
+	v.ranks(path, p)
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
 	within(v, path+".context_tokens", p.ContextTokens, 0, 100_000_000)
@@ -53,6 +54,32 @@ func (v *validator) pool(p *Pool) {
 			v.refuse(at+".address", "%s is already the address of replica %s", quote(r.Address), label(other))
 		}
 		first[r.Address] = r.Name
+	}
+}
+
+// ranks checks what a pool says of the ranks of its engines.
+func (v *validator) ranks(path string, p *Pool) {
+	within(v, path+".data_parallel", p.DataParallel, 1, 64)
+	if p.DataParallel < 2 {
+		return
+	}
+	switch {
+	case len(p.Replicas) == 0:
+		v.refuse(path+".data_parallel", "ranks are replicas of their own; want the engines listed under replicas")
+	case p.KVEvents.Bind != "":
+		v.refuse(path+".data_parallel", "engines that connect to kv_events.bind do not say which rank they are; want kv_events.port")
+	case p.KVEvents.Ranks > 1:
+		v.refuse(path+".kv_events.ranks", "each rank is a replica by data_parallel; leave it out")
+	}
+	within(v, path+".kv_events.port", p.KVEvents.Port, 0, 65535-p.DataParallel+1)
+	within(v, path+".kv_events.replay", p.KVEvents.Replay, 0, 65535-p.DataParallel+1)
+	if a, b := p.KVEvents.Port, p.KVEvents.Replay; a > 0 && b > 0 && a != b && max(a, b)-min(a, b) < p.DataParallel {
+		v.refuse(path+".kv_events.replay", "%d overlaps the ports of the ranks' events; want it %d or more away from %d", b, p.DataParallel, a)
+	}
+	for _, r := range p.Ranked() {
+		if p.Replicas[r.Name] != nil {
+			v.refuse(in(path+".replicas", r.Name), "a rank of another replica has this name")
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import "time"
 type Decision struct {
 	Pool      string
 	Server    string    // "" = the proxy balances by itself
+	Rank      string    // of the server's engine that is to serve it; "" = it has none
 	Fallbacks [2]string // to use when the server is down, in order; "" = none
 	Status    int       // not 0: answer with this HTTP status instead
 	Reason    string    // the message for the client; safe inside a JSON string
@@ -72,7 +73,7 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		return
 	}
 	chosen := p.replicas[p.order[0]]
-	d.Server, d.Why = chosen.name, p.filters.why()
+	d.Server, d.Rank, d.Why = chosen.name, chosen.rank, p.filters.why()
 	for i, o := range p.order[1:min(3, len(p.order))] {
 		d.Fallbacks[i] = p.replicas[o].name
 	}

@@ -77,6 +77,18 @@ func (e *softEvidence) failed(now time.Duration) bool {
 // refused ejects r, which took no connection.
 func (m *members) refused(r *Replica, now time.Duration) {
 	r.failed++
+	if r.rank != "" { // so do the other ranks of its engine
+		for _, other := range m.replicas {
+			if other != r && other.address == r.address {
+				m.refusedToo(other, now)
+			}
+		}
+	}
+	m.refusedToo(r, now)
+}
+
+// refusedToo ejects r for a refused connection.
+func (m *members) refusedToo(r *Replica, now time.Duration) {
 	r.seen = false
 	m.suspected(r)
 	r.hardUntil = max(r.hardUntil, now+pauseAfter(r.failures))

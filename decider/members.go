@@ -2,6 +2,7 @@ package decider
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -54,6 +55,9 @@ func (m *members) configured(c PoolConfig, now time.Duration) []*Replica {
 			r.listed, r.down, r.draining = true, false, false
 		}
 		r.address, r.zone, r.node = rc.Address, rc.Zone, rc.Node
+		if r.rank = ""; rc.Rank > 0 {
+			r.rank = strconv.Itoa(rc.Rank - 1)
+		}
 		r.limit = rc.Limit
 		if r.limit == 0 {
 			r.limit = c.Limit

@@ -11,6 +11,7 @@ import (
 type Replica struct {
 	name    string
 	address string
+	rank    string // of its engine, in the words of a header; "" = the engine has none
 	zone    string
 	node    string
 	index   int // in the pool's list; -1 once removed
@@ -78,6 +79,9 @@ type ReplicaConfig struct {
 	Weight        int // 0 = 1
 	Limit         int // 0 = the pool's
 	CacheTokens   int // 0 = the pool's
+	// Rank is which of the copies of the model inside its engine it is, from 1 on; 0 =
+	// the engine has one. Ranks of an engine share its address.
+	Rank int
 }
 
 // Name is the replica's name: HAProxy's server, or nginx's upstream server.

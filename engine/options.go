@@ -11,6 +11,8 @@ type PoolOptions struct {
 	Events  EventOptions
 	// Replicas are the options of replicas that have their own, by name.
 	Replicas map[string]EventOptions
+	// Ranks are the replicas that are one rank of their engine, by name.
+	Ranks map[string]metrics.Rank
 }
 
 // events returns the options of a replica.

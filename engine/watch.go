@@ -41,6 +41,7 @@ type source struct {
 	kind             metrics.Kind
 	metrics          string
 	events           EventOptions
+	rank             metrics.Rank
 }
 
 // NewWatch returns a Watch of d's pools. It registers its metrics in set.
@@ -94,10 +95,10 @@ func (w *Watch) check(ctx context.Context) {
 			if m.Address == "" {
 				continue
 			}
-			s := source{p, m.Name, m.Address, o.Kind, o.Metrics, o.events(m.Name)}
+			s := source{p, m.Name, m.Address, o.Kind, o.Metrics, o.events(m.Name), o.Ranks[m.Name]}
 			sources[s] = true
 			if w.scrapers[s] == nil && o.Metrics != "off" {
-				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics},
+				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics, Rank: s.rank},
 					func(names []string) { w.decider.Adapters(p, m.Name, names) })
 			}
 			if tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {

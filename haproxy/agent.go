@@ -164,6 +164,7 @@ func answer(w *spoa.Reply, r *intake.Request) {
 	}
 	set("pool", d.Pool)
 	set("server", d.Server)
+	set("rank", d.Rank)
 	set("fallback1", d.Fallbacks[0])
 	set("fallback2", d.Fallbacks[1])
 	switch {

@@ -268,6 +268,9 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	}
 	resp.Header.SetBytesV("X-Accel-Redirect", next)
 	resp.Header.Set("X-Pointsman-Server", word)
+	if d.Rank != "" {
+		resp.Header.Set("X-Pointsman-Rank", d.Rank)
+	}
 	if d.Band != "" && a.options.Load().ResponseHeaders[d.Pool] {
 		resp.Header.Set("X-Pointsman-Band", d.Band)
 		s.text = strconv.AppendInt(s.text[:0], d.Wait.Milliseconds(), 10)

@@ -229,7 +229,7 @@ func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 	}
 	l.drop()
 	o.Redispatched = len(f.skipQuestions(l)) > 0
-	served, known := t.at(last, pool)
+	served, known := t.at(last, pool, decided.replica)
 	if !known && !o.Redispatched {
 		served = decided // under an address that nginx resolved itself
 	}

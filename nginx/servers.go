@@ -70,9 +70,15 @@ func (t *serverTable) upstream(pool, replica string) string {
 	return t.upstreams[replicaKey{pool, replica}]
 }
 
-// at finds the replica at an address, preferably in the pool.
-func (t *serverTable) at(address []byte, pool *decider.Pool) (place, bool) {
+// at finds the replica at an address, preferably in the pool, and of several there,
+// which are the ranks of one engine, the one that was decided on.
+func (t *serverTable) at(address []byte, pool *decider.Pool, decided string) (place, bool) {
 	all := t.byAddress[string(address)]
+	for _, p := range all {
+		if p.pool == pool && p.replica == decided {
+			return p, true
+		}
+	}
 	for _, p := range all {
 		if p.pool == pool {
 			return p, true

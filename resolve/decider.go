@@ -55,6 +55,16 @@ func sessionFields(names []string) (fields []intake.SessionField) {
 	return fields
 }
 
+// rankHeader is the header that names a rank, "" if no pool has ranks.
+func (r *Config) rankHeader() string {
+	for i := range r.Pools {
+		if r.Pools[i].DataParallel > 1 {
+			return r.File.RankHeader
+		}
+	}
+	return ""
+}
+
 func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 	c := r.File
 	pc := decider.PoolConfig{
@@ -67,10 +77,10 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 		Filters:   filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
 		Node: c.Agent.Node, Zone: c.Agent.Zone,
 	}
-	for _, r := range p.Ordered() {
+	for _, r := range p.Ranked() {
 		pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
 			Name: r.Name, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Limit: r.MaxRequests,
-			CacheTokens: r.CacheTokens,
+			CacheTokens: r.CacheTokens, Rank: r.Rank,
 		})
 	}
 	return pc

@@ -24,6 +24,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		Bufsize:      int(c.HAProxy.Bufsize),
 		RetrySent:    c.HAProxy.RetrySent,
 		DefaultPool:  c.DefaultPool,
+		RankHeader:   r.rankHeader(),
 	}
 	if o.Version, err = r.version(); err != nil {
 		return o, err
@@ -48,7 +49,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 // queueInProxy makes HAProxy's servers queue what exceeds their limits.
 func queueInProxy(tp *templates.Pool, p *Pool) {
 	tp.QueueTimeout = p.Admission.LongestWait()
-	for i, r := range p.Ordered() {
+	for i, r := range p.Ranked() {
 		tp.Replicas[i].MaxConn = r.MaxRequests
 		if r.MaxRequests == 0 {
 			tp.Replicas[i].MaxConn = p.MaxRequests
@@ -62,7 +63,7 @@ func templatePool(p *Pool) templates.Pool {
 		Name: p.Name, Models: append(append([]string{}, p.Models...), p.LoRA...),
 		AdmissionHeaders: p.Admission != nil && p.Admission.ResponseHeaders,
 	}
-	for _, r := range p.Ordered() {
+	for _, r := range p.Ranked() {
 		tp.Replicas = append(tp.Replicas, templates.Replica{Name: r.Name, Address: r.Address, Weight: r.Weight})
 	}
 	return tp

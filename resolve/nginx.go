@@ -30,6 +30,7 @@ func (r *Config) Nginx() (o templates.Nginx, err error) {
 		BodyBuffer:   int(c.Nginx.BodyBuffer),
 		RetrySent:    c.Nginx.RetrySent,
 		DefaultPool:  c.DefaultPool,
+		RankHeader:   r.rankHeader(),
 	}
 	if o.ProcessingTimeout, err = r.NginxTimeout(); err != nil {
 		return o, err

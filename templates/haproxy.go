@@ -21,6 +21,10 @@ type HAProxy struct {
 	// "*:8080". Attaching does not use it.
 	Bind string
 
+	// RankHeader names the header that tells an engine which of its ranks is to serve a
+	// request; "" = no engine has ranks.
+	RankHeader string
+
 	// AgentAddress is where the agent answers SPOE: "unix:///run/x.sock",
 	// "tcp://127.0.0.1:9900" or "127.0.0.1:9900".
 	AgentAddress string

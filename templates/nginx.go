@@ -26,6 +26,10 @@ type Nginx struct {
 	// host:port, with or without "tcp://" before it, where HAProxy's come.
 	FeedAddress string
 
+	// RankHeader names the header that tells an engine which of its ranks is to serve a
+	// request; "" = no engine has ranks.
+	RankHeader string
+
 	// Dir is the folder in which nginx will find the attached files.
 	Dir string
 

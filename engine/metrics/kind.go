@@ -58,6 +58,14 @@ type Options struct {
 	// Path is where its metrics are, such as "/metrics" or ":8002/metrics"; "" = the
 	// usual paths of the kind.
 	Path string
+	Rank Rank
+}
+
+// Rank is one of the copies of the model inside an engine, whose page of metrics has
+// all of them. The zero value is an engine with one.
+type Rank struct {
+	Number int
+	Of     int // how many there are
 }
 
 // configured reports whether the kind or the path is configured.

@@ -178,7 +178,11 @@ func (t *samples) add(f field, v float64) {
 // Read fills r from a page in the Prometheus text format or OpenMetrics. It skips
 // unknown and malformed lines; if it knows no line, r.Kind is Unknown. r.Adapters is
 // part of page. Read does not allocate.
-func (r *Reading) Read(page []byte) {
+func (r *Reading) Read(page []byte) { r.ReadRank(page, nil) }
+
+// ReadRank is Read for one rank of an engine with data parallelism, by its number. What
+// is not said of any rank counts for each.
+func (r *Reading) ReadRank(page, rank []byte) {
 	*r = Reading{}
 	var t samples
 	for len(page) > 0 {
@@ -188,13 +192,13 @@ func (r *Reading) Read(page []byte) {
 		} else {
 			page = nil
 		}
-		r.readLine(line, &t)
+		r.readLine(line, rank, &t)
 	}
 	r.fill(&t)
 }
 
 // readLine reads one line of a page.
-func (r *Reading) readLine(line []byte, t *samples) {
+func (r *Reading) readLine(line, rank []byte, t *samples) {
 	if len(line) == 0 {
 		return
 	}
@@ -228,6 +232,15 @@ func (r *Reading) readLine(line []byte, t *samples) {
 	}
 	if rank := labelValue(labels, "tp_rank"); len(rank) > 0 && string(rank) != "0" {
 		return // all ranks of an engine report the same
+	}
+	if rank != nil {
+		own := labelValue(labels, "engine")
+		if own == nil {
+			own = labelValue(labels, "dp_rank")
+		}
+		if own != nil && !bytes.Equal(own, rank) {
+			return
+		}
 	}
 	r.Kind = kind
 	switch f {

@@ -146,6 +146,36 @@ func TestReadsPages(t *testing.T) {
 	}
 }
 
+// A rank of an engine has its own samples, and those of no rank.
+func TestReadsOneRank(t *testing.T) {
+	page := []byte(`vllm:num_requests_running{engine="0"} 7
+vllm:num_requests_running{engine="1"} 5
+vllm:num_requests_waiting{engine="0"} 0
+vllm:num_requests_waiting{engine="1"} 1
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200"} 1.0
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adapters=""} 1.70000001e+09
+`)
+	for rank, want := range map[string]Reading{
+		"0": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.Adapters, r.MaxLoRA = VLLM, true, 7, 1600, 16, []byte("a"), 4
+		}),
+		"1": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.Running, r.Waiting, r.CacheTokens, r.BlockTokens, r.Adapters, r.MaxLoRA = VLLM, true, 5, 1, 3200, 16, []byte("a"), 4
+		}),
+		"2": reading(func(r *Reading) { r.Kind, r.Adapters, r.MaxLoRA = VLLM, []byte("a"), 4 }),
+	} {
+		var r Reading
+		if r.ReadRank(page, []byte(rank)); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+			t.Errorf("rank %s:\n got %+v\nwant %+v", rank, r, want)
+		}
+	}
+	var r Reading
+	if r.ReadRank([]byte("sglang:num_running_reqs{dp_rank=\"0\"} 3\nsglang:num_running_reqs{dp_rank=\"1\"} 4\nsglang:num_queue_reqs 0\n"), []byte("1")); r.Running != 4 {
+		t.Errorf("SGLang: %+v", r)
+	}
+}
+
 // The pages of real engines, as they sent them.
 func TestReadsRealPages(t *testing.T) {
 	for name, want := range map[string]Reading{

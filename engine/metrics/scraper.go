@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,8 @@ type Scraper struct {
 	pool       *decider.Pool
 	replica    string
 	address    string
+	rank       []byte // the only one of the engine that counts; nil = all
+	rest       time.Duration
 	paths      []string // tried in turn until one serves known metrics
 	configured bool     // the engine's kind or path is configured
 	fetcher    fetcher
@@ -98,7 +101,13 @@ const (
 
 func newScraper(pool *decider.Pool, replica, address string, o Options, f fetcher, r *report) *Scraper {
 	paths := o.paths()
+	var rank []byte
+	if o.Rank.Of > 1 {
+		rank = strconv.AppendInt(nil, int64(o.Rank.Number), 10)
+	}
 	return &Scraper{
+		// The ranks of an engine are scraped by themselves, and share the burden.
+		rank: rank, rest: restFactor * time.Duration(max(o.Rank.Of, 1)),
 		pool: pool, replica: replica, address: address, paths: paths, configured: o.configured(), fetcher: f, report: r,
 		due:    time.Duration(rand.Int64N(int64(minPause))).Round(tick),
 		status: Status{Pool: pool.Name(), Replica: replica, Address: address, Path: paths[0], Age: -1, HitRate: -1},
@@ -182,7 +191,7 @@ func (s *Scraper) handle(page []byte, err error, at time.Duration) {
 	took := came - s.sentAt
 	var r Reading
 	if err == nil {
-		if r.Read(page); r.Kind == Unknown {
+		if r.ReadRank(page, s.rank); r.Kind == Unknown {
 			err = errUnknown
 		}
 	}
@@ -223,7 +232,7 @@ func (s *Scraper) succeed(r *Reading, took, now time.Duration) (early, late time
 	default:
 		late = calmPause
 	}
-	least := restFactor * s.smoothed
+	least := s.rest * s.smoothed
 	early, late = min(maxPause, max(minPause, least)), min(maxPause, max(late, least))
 	s.updateStatus(r, took, late, restarted)
 	return early, late

@@ -120,7 +120,7 @@ func (s *Server) agentAPI(x *exchange, d *dialect, read func(*wireRequest) ([]wi
 		g, refused = s.newGeneration(r, d, [][]uint32{tokens})
 	}
 	if refused == nil {
-		if err := s.engine.submit(g.call); err != nil {
+		if err := x.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Server) agentAPI(x *exchange, d *dialect, read func(*wireRequest) ([]wi
 	}
 	defer func() {
 		if !g.done.Load() {
-			s.engine.cancel(g.call)
+			x.engine.cancel(g.call)
 		}
 	}()
 	e := &agentStream{Server: s, x: x, g: g}

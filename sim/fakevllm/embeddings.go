@@ -33,7 +33,7 @@ func (s *Server) embeddings(x *exchange) {
 	r.Stream, r.StreamOptions, r.N, r.MaxTokens, r.MaxCompletionTokens = nil, nil, nil, &one, nil
 	g, refused := s.newGeneration(r, &dialect{prefix: "embd-"}, lists)
 	if refused == nil {
-		if err := s.engine.submit(g.call); err != nil {
+		if err := x.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Server) embeddings(x *exchange) {
 	}
 	defer func() {
 		if !g.done.Load() {
-			s.engine.cancel(g.call)
+			x.engine.cancel(g.call)
 		}
 	}()
 	for !g.done.Load() {

@@ -19,7 +19,8 @@ type exchange struct {
 	fault  fault
 	chunks int // of the stream, written so far
 
-	messages bool // errors have the form of Anthropic's Messages API
+	engine   *engine // that serves it
+	messages bool    // errors have the form of Anthropic's Messages API
 }
 
 // readBody reads a whole body. declared is its Content-Length, or -1.

@@ -75,7 +75,7 @@ const maxSequences = 4096
 func (s *Server) generate(x *exchange, r *wireRequest, d *dialect, prompts [][]uint32) {
 	g, refused := s.newGeneration(r, d, prompts)
 	if refused == nil {
-		if err := s.engine.submit(g.call); err != nil {
+		if err := x.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Server) generate(x *exchange, r *wireRequest, d *dialect, prompts [][]u
 	// If the client disconnects, cancel its work, also if the handler panics.
 	defer func() {
 		if !g.done.Load() {
-			s.engine.cancel(g.call)
+			x.engine.cancel(g.call)
 		}
 	}()
 	if g.stream {

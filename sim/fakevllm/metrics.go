@@ -47,9 +47,16 @@ func (m *metrics) finished(reason string) { m.reasons[reason]++ }
 type page struct {
 	b      []byte
 	labels string
+	heads  map[string]bool // of the metrics begun; nil = each has one sample
 }
 
 func (p *page) head(name, kind, help string) {
+	if p.heads[name] {
+		return
+	}
+	if p.heads != nil {
+		p.heads[name] = true
+	}
 	p.b = append(p.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 }
 
@@ -102,11 +109,19 @@ func (s *Server) serveMetrics(x *exchange) {
 }
 
 func (s *Server) metricsPage() []byte {
-	e := s.engine
+	p := &page{heads: map[string]bool{}}
+	for rank, e := range s.ranks {
+		s.rankPage(p, rank, e)
+	}
+	return p.b
+}
+
+// rankPage writes the samples of one engine.
+func (s *Server) rankPage(p *page, rank int, e *engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := e.model.Stats()
-	p := &page{labels: `engine="0"` + label("model_name", s.o.Models[0])}
+	p.labels = `engine="` + itoa(rank) + `"` + label("model_name", s.o.Models[0])
 	p.single("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(st.Running)+float64(e.held.Load()))
 	p.single("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", float64(st.Waiting))
 	p.single("vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", st.KVUsage())
@@ -123,7 +138,7 @@ func (s *Server) metricsPage() []byte {
 	p.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", &e.metrics.interToken)
 	p.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &e.metrics.requestTime)
 
-	p.labels = `engine="0"`
+	p.labels = `engine="` + itoa(rank) + `"`
 	p.head("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
 	p.line("vllm:cache_config_info", label("block_size", itoa(st.BlockSize))+label("cache_dtype", "auto")+
 		label("enable_prefix_caching", "True")+label("num_gpu_blocks", itoa(st.TotalBlocks)), 1)
@@ -134,7 +149,6 @@ func (s *Server) metricsPage() []byte {
 		p.line("vllm:lora_requests_info", label("running_lora_adapters", running)+label("waiting_lora_adapters", waiting),
 			float64(time.Now().UnixMicro())/1e6)
 	}
-	return p.b
 }
 
 // adapters returns the LoRA names of the running and of the waiting jobs.

@@ -13,6 +13,10 @@ type Options struct {
 	LoRA []string
 	// MaxLoRA is the number of adapters that can be loaded, by default all.
 	MaxLoRA int
+	// Ranks is the number of engines inside the server, of data parallelism; 0 means 1.
+	// The ports of their events follow one another. RankHeader says which one serves a
+	// request; without it the least loaded one does.
+	Ranks int
 	// LlamaCpp has the server answer as llama.cpp does, where that differs from vLLM.
 	LlamaCpp bool
 	// Profile is the engine's speed, by default Profile8B.
@@ -52,6 +56,7 @@ func (o Options) withDefaults() Options {
 	if len(o.Models) == 0 {
 		o.Models = []string{"fake"}
 	}
+	o.Ranks = max(o.Ranks, 1)
 	if o.MaxLoRA == 0 {
 		o.MaxLoRA = max(1, len(o.LoRA))
 	}

@@ -28,7 +28,8 @@ type Server struct {
 	o      Options
 	intro  string // the first token of every answer
 	ids    atomic.Uint64
-	engine *engine
+	engine *engine   // the first of ranks
+	ranks  []*engine // of data parallelism
 	faults faults
 	core   core
 }
@@ -40,20 +41,29 @@ const maxBody = 100 << 20
 // error.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	e, err := newEngine(o)
-	if err != nil {
-		panic(err)
+	s := &Server{o: o, intro: intro(o.Name)}
+	for rank := range o.Ranks {
+		e, err := newEngine(o.rank(rank))
+		if err != nil {
+			panic(err)
+		}
+		s.ranks = append(s.ranks, e)
 	}
-	return &Server{o: o, intro: intro(o.Name), engine: e}
+	s.engine = s.ranks[0]
+	return s
 }
 
 // Publish opens the sockets for KV-cache events, if there are any. Close closes
 // them.
 func (s *Server) Publish() error {
-	if s.engine.events == nil {
-		return nil
+	for _, e := range s.ranks {
+		if e.events != nil {
+			if err := e.events.open(); err != nil {
+				return err
+			}
+		}
 	}
-	return s.engine.events.open()
+	return nil
 }
 
 // Batches returns the KV-cache event batches that are kept for a replay, encoded
@@ -74,12 +84,24 @@ func (s *Server) Hold() (release func()) {
 	return func() { s.engine.held.Add(-1) }
 }
 
-// Stats returns a snapshot of the engine.
+// Stats returns a snapshot of the engine, of several the first.
 func (s *Server) Stats() sim.Stats { return s.engine.stats() }
+
+// RankStats returns a snapshot of each engine.
+func (s *Server) RankStats() (list []sim.Stats) {
+	for _, e := range s.ranks {
+		list = append(list, e.stats())
+	}
+	return list
+}
 
 // Close stops the engine and aborts the requests in flight. It may be called
 // more than once.
-func (s *Server) Close() { s.engine.close() }
+func (s *Server) Close() {
+	for _, e := range s.ranks {
+		e.close()
+	}
+}
 
 // HTTPServer returns an HTTP server for this replica with plain-text HTTP/1.1
 // and HTTP/2. The caller listens, serves and shuts it down.
@@ -175,6 +197,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !strings.HasPrefix(r.URL.Path, "/fake/") {
 		if !s.applyFault(x) {
+			return
+		}
+		var refused *apiError
+		if x.engine, refused = s.engineOf(r.Header); refused != nil {
+			x.fail(refused)
 			return
 		}
 		if found.method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/") && s.core.isDead() {
