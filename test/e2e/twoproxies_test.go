@@ -12,9 +12,12 @@ import (
 	"pointsman/test/rig"
 )
 
-// untilBelieved is longer than a proxy must report fewer requests than are reserved
-// before it is believed.
-const untilBelieved = 6 * time.Second
+// A proxy that has a replica down is believed of its requests there after downBelieved
+// at most, and after fewerBelieved where it is up and has fewer than are reserved.
+const (
+	downBelieved  = 3 * time.Second
+	fewerBelieved = 5 * time.Second
+)
 
 // hold begins n streams through host, which end when the engines release them, or
 // with an error if the proxy is killed: then fails is set.
@@ -70,16 +73,18 @@ func TestTwoHAProxies(t *testing.T) {
 		// The first one has the replicas down, and no request there.
 		others := hold(t, front, 10, false)
 		s.AwaitReservations(10)
-		for _, state := range []string{"maint", "ready"} {
-			for _, e := range engines {
-				s.HAProxy().State(e.Name, state)
-			}
-			time.Sleep(untilBelieved)
-			if n := s.Agent.Pool(rig.Pool).Reservations; n != 10 {
-				t.Errorf("with the replicas in %s at one HAProxy, %d streams of the other are counted, want 10", state, n)
-			}
+		for _, e := range engines {
+			s.HAProxy().State(e.Name, "maint")
 		}
 		for _, e := range engines {
+			s.AwaitState(e.Name, 5*time.Second, "down")
+		}
+		time.Sleep(downBelieved)
+		if n := s.Agent.Pool(rig.Pool).Reservations; n != 10 {
+			t.Errorf("with the replicas in maintenance at one HAProxy, %d streams of the other are counted, want 10", n)
+		}
+		for _, e := range engines {
+			s.HAProxy().State(e.Name, "ready")
 			s.AwaitState(e.Name, 5*time.Second, "up")
 		}
 
@@ -88,7 +93,7 @@ func TestTwoHAProxies(t *testing.T) {
 		s.AwaitReservations(14)
 		s.Proxy.Reload()
 		s.Serve(client, 4)
-		time.Sleep(untilBelieved)
+		time.Sleep(fewerBelieved)
 		if n := s.Agent.Pool(rig.Pool).Reservations; n != 14 {
 			t.Errorf("after a reload %d streams are counted, want 14", n)
 		}
@@ -127,7 +132,10 @@ func TestHAProxyBesideNginx(t *testing.T) {
 	for _, e := range engines {
 		h.HAProxy().State(e.Name, "maint")
 	}
-	time.Sleep(untilBelieved)
+	for _, e := range engines {
+		h.AwaitState(e.Name, 5*time.Second, "down")
+	}
+	time.Sleep(downBelieved)
 	if got := n.Agent.Pool(rig.Pool).Reservations; got != 10 {
 		t.Errorf("with the replicas in maintenance at HAProxy, %d streams of nginx are counted, want 10", got)
 	}
