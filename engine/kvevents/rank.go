@@ -89,13 +89,14 @@ func (r *rankIndex) recordRemoved(key uint64) {
 // hasBatches reports whether any batch has arrived.
 func (r *rankIndex) hasBatches() bool { return r.confirming || r.snapshots[live].next > 0 }
 
-// countFrom1 notes that the engine's first batch has number 1, as some count. It takes
-// the lock.
+// countFrom1 notes that the first batch there is has number 1, as some engines count.
+// Nothing shows that there was no batch 0, but no gap is to be told either. It takes the
+// lock.
 func (r *rankIndex) countFrom1() {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
 	if a := r.gapless(); a.next == 0 {
-		a.next, a.fresh = 1, true
+		a.next, a.fresh, a.complete = 1, true, false
 	}
 }
 

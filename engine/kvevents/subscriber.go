@@ -159,8 +159,7 @@ func (f *subscriber) onBatch(ctx context.Context, number uint64, payload []byte,
 	if unsure && number < r.snapshots[live].next {
 		r.engineRestarted()
 	}
-	if number == 1 && !r.hasBatches() {
-		_ = f.requestReplay(ctx)
+	if number == 1 && !r.hasBatches() && f.replay == "" {
 		r.countFrom1()
 	}
 	if number > r.snapshots[live].next {

@@ -28,7 +28,7 @@ func offsetPort(endpoint string, n int) string {
 }
 
 // engineOf returns the engine that a request names, or else the least loaded one.
-func (s *Server) engineOf(h http.Header) (*engine, *apiError) {
+func engineOf(s *Server, h http.Header) (*engine, *apiError) {
 	if v := h.Get(RankHeader); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n >= len(s.ranks) {

@@ -200,7 +200,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		var refused *apiError
-		if x.engine, refused = s.engineOf(r.Header); refused != nil {
+		if x.engine, refused = engineOf(s, r.Header); refused != nil {
 			x.fail(refused)
 			return
 		}
