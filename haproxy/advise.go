@@ -256,6 +256,7 @@ func (a *adviser) frontend(l lead) {
 		}
 	}
 	a.fed(l)
+	a.captures(l)
 	if !a.Version.AtLeast(3, 3) && !l.option("abortonclose") {
 		b := a.backend(l.pool)
 		if !a.Version.AtLeast(3, 0) || b == nil || !b.option("abortonclose") {
