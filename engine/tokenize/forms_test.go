@@ -148,7 +148,9 @@ func TestAnswersOfRealEngines(t *testing.T) {
 		if e := newEntry(lists, 1, 16); err != nil || e.tokens != c.want {
 			t.Errorf("%s: %v, %d tokens, want %d", c.name, err, e.tokens, c.want)
 		}
-		b.tokenizer.client.CloseIdleConnections()
+		for _, c := range b.tokenizer.clients {
+			c.CloseIdleConnections()
+		}
 		s.Close()
 	}
 }

@@ -295,7 +295,7 @@ func (t *Tokenizer) post(address, path string, body []byte, answer any) error {
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType("application/json")
 	req.SetBodyRaw(body)
-	if err := t.client.DoTimeout(req, resp, callTimeout); err != nil {
+	if err := t.client(len(body)).DoTimeout(req, resp, callTimeout); err != nil {
 		return err
 	}
 	if resp.StatusCode() != fasthttp.StatusOK {

@@ -21,9 +21,9 @@ import (
 // engine once for the same prompt. It is safe for concurrent use; its lock is never
 // held during a call.
 type Tokenizer struct {
-	client *fasthttp.Client
-	turn   atomic.Uint32 // the replica to ask first
-	cache  cache
+	clients [len(answers)]*fasthttp.Client
+	turn    atomic.Uint32 // the replica to ask first
+	cache   cache
 
 	// Log says once what the tokenizer of an engine cannot do. It is set before the
 	// first request.
@@ -41,8 +41,36 @@ type Tokenizer struct {
 const (
 	maxCalls    = 256 // at a time
 	callTimeout = 5 * time.Second
-	maxAnswer   = 64 << 20 // bytes
 )
+
+// answers are the longest answers that are read, in bytes, by the length of the
+// question, and how many of them at a time from one engine. A token takes a byte of
+// the prompt at least, and eight of the answer or so.
+var answers = [...]struct{ question, most, calls int }{
+	{48 << 10, 1 << 20, 32},
+	{480 << 10, 8 << 20, 4},
+	{1 << 40, 64 << 20, 1},
+}
+
+// newClient returns a client for answers of at most so many bytes.
+func newClient(most, calls int) *fasthttp.Client {
+	return &fasthttp.Client{
+		Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, 2*time.Second) },
+		// Calls are short: one that waits for a connection is too late anyway.
+		MaxConnsPerHost: calls, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: most,
+		MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,
+	}
+}
+
+// client returns the client for a question of n bytes.
+func (t *Tokenizer) client(n int) *fasthttp.Client {
+	for i, a := range answers {
+		if n <= a.question {
+			return t.clients[i]
+		}
+	}
+	return t.clients[len(t.clients)-1]
+}
 
 // New returns a Tokenizer that counts in set.
 func New(set *metrics.Set) *Tokenizer {
@@ -52,18 +80,16 @@ func New(set *metrics.Set) *Tokenizer {
 	untokenized := func(reason string) *metrics.Counter {
 		return set.NewCounter(`pointsman_untokenized_total{reason="` + reason + `"}`)
 	}
-	return &Tokenizer{
-		client: &fasthttp.Client{
-			Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, 2*time.Second) },
-			// Calls are short: one that waits for a connection is too late anyway.
-			MaxConnsPerHost: 32, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: maxAnswer,
-			MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,
-		},
+	t := &Tokenizer{
 		Log:   slog.New(slog.DiscardHandler),
 		calls: map[uint64]*call{}, peers: map[string]*manners{},
 		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"), ids: tokenized("ids"),
 		empty: untokenized("no_prompt"), cut: untokenized("cut"), late: untokenized("late"), failed: untokenized("failed"),
 	}
+	for i, a := range answers {
+		t.clients[i] = newClient(a.most, a.calls)
+	}
+	return t
 }
 
 // Prompt is the prompt of a request. It is not kept after Prepare returns.

@@ -93,7 +93,9 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	b.tokenizer = New(metrics.NewSet())
 	t.Cleanup(func() {
 		b.idle()
-		b.tokenizer.client.CloseIdleConnections()
+		for _, c := range b.tokenizer.clients {
+			c.CloseIdleConnections()
+		}
 		server.Close()
 		b.engine.Close()
 	})
