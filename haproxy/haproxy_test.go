@@ -120,7 +120,7 @@ func FuzzFeedFraming(f *testing.F) {
 func FuzzStat(f *testing.F) {
 	f.Add([]byte(stat))
 	f.Add([]byte("# pxname,svname,,scur,status,weight,addr\n,,,,,"))
-	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b)) })
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b), every) })
 }
 
 const stat = `# pxname,svname,qcur,scur,status,weight,addr,
@@ -136,7 +136,7 @@ web,w,0,0,UP,1,,
 `
 
 func TestStat(t *testing.T) {
-	got, err := parseStat(strings.NewReader(stat))
+	got, err := parseStat(strings.NewReader(stat), every)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +153,11 @@ func TestStat(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)
 	}
 	const info = "Name: HAProxy\nVersion: 3.2.1\nPid: 4711\nnode: lb1\ndescription:\n\n"
-	if got, err = parseStat(strings.NewReader(info + stat)); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
+	if got, err = parseStat(strings.NewReader(info + stat), every); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
 		t.Errorf("with the process that answers: %v, %v", got["llama"], err)
 	}
 	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n"} {
-		if _, err := parseStat(strings.NewReader(bad)); err == nil {
+		if _, err := parseStat(strings.NewReader(bad), every); err == nil {
 			t.Errorf("%q accepted", bad)
 		}
 	}
@@ -330,9 +330,29 @@ func TestRuntimeGivesUpOnASilentProxy(t *testing.T) {
 		defer server.Close()
 		go io.Copy(io.Discard, server)
 		start := time.Now()
-		_, err := query(t.Context(), client)
+		_, err := query(t.Context(), client, every)
 		if err == nil || time.Since(start) != queryTimeout {
 			t.Errorf("gave up after %v with %v", time.Since(start), err)
 		}
 	})
+}
+
+// every wants all pools.
+func every(string) bool { return true }
+
+// TestStatIsBounded: backends that are no pool take no memory, and one with too many
+// servers is refused.
+func TestStatIsBounded(t *testing.T) {
+	const header = "# pxname,svname,status,weight,addr,scur\n"
+	var b strings.Builder
+	b.WriteString(header)
+	for i := range maxServers + 1 {
+		fmt.Fprintf(&b, "llama,r%d,UP,1,10.0.0.1:80,0\n", i)
+	}
+	if got, err := parseStat(strings.NewReader(b.String()), func(string) bool { return false }); err != nil || len(got) != 0 {
+		t.Errorf("%d backends that nobody wants: %v", len(got), err)
+	}
+	if _, err := parseStat(strings.NewReader(b.String()), every); err == nil {
+		t.Errorf("%d servers are accepted", maxServers+1)
+	}
 }

@@ -100,7 +100,7 @@ func (r *Runtime) poll(ctx context.Context) (map[string][]decider.ReplicaState, 
 	if err != nil {
 		return nil, err
 	}
-	return query(ctx, c)
+	return query(ctx, c, func(pool string) bool { return r.Decider.Pool(pool) != nil })
 }
 
 // version asks HAProxy for its version; "" if it does not say it.
@@ -128,8 +128,9 @@ func (r *Runtime) version(ctx context.Context) string {
 	return ""
 }
 
-// query asks for the servers of all backends over c, and closes it.
-func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, error) {
+// query asks for the servers of all backends over c, and closes it. Only those that
+// are wanted are kept.
+func query(ctx context.Context, c net.Conn, wanted func(pool string) bool) (map[string][]decider.ReplicaState, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -138,15 +139,18 @@ func query(ctx context.Context, c net.Conn) (map[string][]decider.ReplicaState, 
 	if _, err := io.WriteString(c, "show info;show stat -1 6 -1\n"); err != nil {
 		return nil, err
 	}
-	return parseStat(io.LimitReader(c, maxStat))
+	return parseStat(io.LimitReader(c, maxStat), wanted)
 }
 
 // columns of "show stat" that are read, by their names in its first line.
 var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur", "qcur"}
 
-// parseStat parses the CSV of "show stat" into the servers of each backend.
-// Backends without servers are included.
-func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
+// maxServers bounds the servers of one backend.
+const maxServers = 10_000
+
+// parseStat parses the CSV of "show stat" into the servers of each backend that is
+// wanted. Backends without servers are included.
+func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decider.ReplicaState, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
 	var info processInfo
@@ -183,9 +187,15 @@ func parseStat(in io.Reader) (map[string][]decider.ReplicaState, error) {
 			continue // the empty line at the end, or a line of another format
 		}
 		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
+		if !wanted(pool) {
+			continue
+		}
 		if server == "BACKEND" { // the backend itself, listed even without servers
 			states[pool] = append(states[pool], []decider.ReplicaState{}...)
 			continue
+		}
+		if len(states[pool]) >= maxServers {
+			return nil, fmt.Errorf("backend %.60q has more than %d servers", pool, maxServers)
 		}
 		weight, _ := strconv.Atoi(fields[at[3]])
 		running, err1 := strconv.Atoi(fields[at[5]])
