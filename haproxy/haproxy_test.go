@@ -153,7 +153,7 @@ func TestStat(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)
 	}
 	const info = "Name: HAProxy\nVersion: 3.2.1\nPid: 4711\nnode: lb1\ndescription:\n\n"
-	if got, err = parseStat(strings.NewReader(info + stat), every); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
+	if got, err = parseStat(strings.NewReader(info+stat), every); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
 		t.Errorf("with the process that answers: %v, %v", got["llama"], err)
 	}
 	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n"} {

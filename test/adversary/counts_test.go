@@ -21,6 +21,7 @@ func TestCountsAfterSilence(t *testing.T) {
 		s.Start()
 		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
+		client.Timeout = 5 * time.Minute
 		const running = 4
 		var long sync.WaitGroup
 		for range running {
