@@ -20,6 +20,7 @@ import (
 
 	"pointsman/admin/exposition"
 	"pointsman/admin/page"
+	"pointsman/cluster"
 	"pointsman/decider"
 	"pointsman/intake"
 	"pointsman/link"
@@ -61,6 +62,9 @@ type Server struct {
 	// Links are the connections to proxies, for /status and /metrics. They are set
 	// before Serve.
 	Links []*link.Link
+	// Cluster, unless nil, is what the agent shares with others. It is set before
+	// Serve.
+	Cluster *cluster.Node
 
 	ui
 
@@ -101,7 +105,7 @@ const index = `pointsman %s
 GET  /                 the status page, for browsers
 GET  /metrics          Prometheus metrics
 GET  /healthz          200 while the process runs
-GET  /readyz           200 while it decides, 503 while it drains
+GET  /readyz           200 while it decides, 503 while it drains or joins a cluster
 GET  /status           pools and replicas, JSON
 GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
 GET  /signals          what the engines report, JSON
@@ -151,6 +155,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		for _, l := range s.links() {
 			l.WriteMetrics(&b)
 		}
+		if s.Cluster != nil {
+			s.Cluster.WriteMetrics(&b)
+		}
 		metrics.WriteProcessMetrics(&b)
 		metrics.WriteFDMetrics(&b)
 		ctx.SetBody(exposition.Complete(nil, b.Bytes()))
@@ -159,6 +166,10 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	case "/readyz":
 		if s.draining.Load() {
 			ctx.Error("draining\n", fasthttp.StatusServiceUnavailable)
+			return
+		}
+		if s.Cluster != nil && !s.Cluster.IsReady() {
+			ctx.Error("asking the other agents what they know\n", fasthttp.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(ctx, "ready")
@@ -196,6 +207,8 @@ type Status struct {
 	// Refusals are the changes of servers that HAProxy refuses, in its own words.
 	Refusals []string      `json:"runtime_api_refusals,omitempty"`
 	Proxies  []link.Status `json:"proxies"`
+	// Cluster is nil when the agent shares nothing.
+	Cluster *cluster.Status `json:"cluster,omitempty"`
 	// State is what is kept over a restart, nil if nothing is.
 	State *state.Status `json:"state,omitempty"`
 }
@@ -210,6 +223,10 @@ func (s *Server) links() []link.Status {
 
 func (s *Server) status() Status {
 	st := Status{Version: s.version, Pools: s.pools(), Proxies: s.links()}
+	if s.Cluster != nil {
+		c := s.Cluster.Status()
+		st.Cluster = &c
+	}
 	if s.Refusals != nil {
 		st.Refusals = s.Refusals()
 	}

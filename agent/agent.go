@@ -60,6 +60,7 @@ type Agent struct {
 	nginx   *nginxSide       // nil when nginx does not ask
 	runtime *haproxy.Runtime // nil without haproxy.runtime_api
 	state   *state.Keeper    // nil = it forgets at its end
+	cluster *clustered       // nil = it shares nothing
 
 	recorder  *record.Recorder
 	recording recording
@@ -80,6 +81,10 @@ func New(o Options) (*Agent, error) {
 	d := decider.New(func() time.Duration { return time.Since(epoch) }, rand.Uint64)
 	kept := openState(conf.File.Agent.StateDir, o.Log)
 	d.Secret = secret(kept)
+	shared, err := newCluster(&conf.File.Cluster, d, o, epoch)
+	if err != nil {
+		return nil, err
+	}
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
 	in.Tokenizer.Log = o.Log
@@ -89,6 +94,7 @@ func New(o Options) (*Agent, error) {
 		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
 		decider:  d,
 		state:    kept,
+		cluster:  shared,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
 		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: asker.Handle, Log: o.Log},
@@ -114,6 +120,9 @@ func New(o Options) (*Agent, error) {
 	}
 	asks.Connections = func() int { return a.spoe.Stats().Open }
 	a.admin.Links = a.links()
+	if a.cluster != nil {
+		a.admin.Cluster = a.cluster.node
+	}
 	exportSPOE(set, a.spoe)
 	a.apply()
 	a.restore(set)
@@ -128,6 +137,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.serve(inherited()); err != nil {
 		a.stop()
 		return err
+	}
+	if a.cluster != nil {
+		if err := a.cluster.start(); err != nil {
+			a.stop()
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,10 +160,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	a.notify(daemon.SdNotifyReady)
+	ready := a.cluster.ready()
 	a.Log.Info("deciding", "version", a.Version, "config", a.Config, "pools", len(a.decider.Pools()))
 	for {
 		select {
+		case <-ready:
+			ready = nil
+			a.notify(daemon.SdNotifyReady)
 		case err := <-a.failed:
 			a.stop()
 			return err

@@ -42,7 +42,11 @@ func (a *Agent) restore(set *metrics.Set) {
 	if a.state == nil {
 		return
 	}
-	a.state.Keep(a.decider, a.decider.Secret)
+	kept := a.decider.Secret
+	if a.cluster != nil {
+		kept = nil // it is that of the cluster
+	}
+	a.state.Keep(a.decider, kept)
 	a.state.Export(set)
 	a.admin.State = a.state.Status
 	a.state.Restore()

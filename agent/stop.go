@@ -25,6 +25,9 @@ func (a *Agent) stop() {
 		a.nginx.stop(ctx, a.Log)
 	}
 	a.feed.Close()
+	if a.cluster != nil {
+		a.cluster.stop()
+	}
 	a.stopRecording()
 	a.recorder.Close()
 	if a.state != nil {

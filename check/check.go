@@ -106,6 +106,7 @@ func (rep *report) all(c *resolve.Config, o Options) error {
 		fmt.Fprintln(rep, "warning:", warning.Error())
 	}
 	rep.checkState(c)
+	rep.checkCluster(c)
 	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
 		if err := rep.checkNginx(c, o); err != nil {
 			return err

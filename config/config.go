@@ -38,6 +38,7 @@ type Config struct {
 	Scan    Scan    `yaml:"scan"`
 	Agent   Agent   `yaml:"agent"`
 	Record  Record  `yaml:"record"`
+	Cluster Cluster `yaml:"cluster"`
 	// Lease is how long a reservation lives without news of its request.
 	Lease time.Duration `yaml:"lease"`
 	// DefaultPool takes requests for unknown models and those whose model

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
 // Diff returns the keys whose change to next only a restart can apply; a reload
 // that finds any refuses by these names. Everything else is applied while
@@ -18,6 +21,7 @@ func (c *Config) Diff(next *Config) (restart []string) {
 		{"listen.socket_mode", c.Listen.SocketMode != next.Listen.SocketMode},
 		{"listen.socket_group", c.Listen.SocketGroup != next.Listen.SocketGroup},
 		{"haproxy.runtime_api", c.HAProxy.RuntimeAPI != next.HAProxy.RuntimeAPI},
+		{"cluster", !reflect.DeepEqual(c.Cluster, next.Cluster)},
 		{"agent.state_dir", c.Agent.StateDir != next.Agent.StateDir},
 		{"haproxy.poll", c.HAProxy.Poll != next.HAProxy.Poll},
 	} {

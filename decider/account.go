@@ -57,6 +57,9 @@ func (a *account) hold(v *reservation, uncached int, now time.Duration) {
 	if replica.asked(v) {
 		replica.ofProxy++
 	}
+	if v.from != "" {
+		replica.fromPeers++
+	}
 	replica.tokens += v.tokens
 	replica.input += v.input
 	if !v.started {
@@ -74,6 +77,9 @@ func (a *account) unbook(v *reservation, now time.Duration) {
 	v.replica.inFlight--
 	if v.replica.asked(v) {
 		v.replica.ofProxy--
+	}
+	if v.from != "" {
+		v.replica.fromPeers--
 	}
 	v.replica.tokens -= v.tokens
 	v.replica.input -= v.input

@@ -30,9 +30,9 @@ type Decider struct {
 	// It is set before the first Apply.
 	Secret []byte
 
-	// Journal, unless nil, takes the events of this agent's own reservations. It is
-	// set before the first Apply.
-	Journal Journal
+	// Sharing says how other agents learn of the reservations. It is set before the
+	// first Apply.
+	Sharing Sharing
 
 	clock Clock
 	seed  func() uint64

@@ -168,8 +168,8 @@ func (p *Pool) finished(o Outcome) {
 	if v == nil || v.decided == nil {
 		p.gone.add(o.ID) // the question may be waiting yet
 	}
-	if v == nil {
-		p.reclaims.reported(o.ID, now)
+	if v == nil && p.reclaims.reported(o.ID, now) {
+		p.report.doubted(o.ID, string(o.Server))
 	}
 	if v == nil && served != nil {
 		p.stats.Unreserved++

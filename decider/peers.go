@@ -39,6 +39,7 @@ type peer struct {
 // peers are the other agents. They live under the pool's lock.
 type peers struct {
 	pool   *Pool
+	self   string // the name of this agent among them
 	byName map[string]*peer
 	lists  uint32 // lists begun
 }
@@ -62,6 +63,17 @@ func (s *peers) answers(from string) bool {
 	return x != nil && !x.silent
 }
 
+// leads reports whether this agent is the one, of those that answer, that decides
+// which outcomes were lost.
+func (s *peers) leads() bool {
+	for name, x := range s.byName {
+		if !x.silent && name < s.self {
+			return false
+		}
+	}
+	return true
+}
+
 // ApplyEvent applies an event of the agent from, whose name is not empty.
 func (d *Decider) ApplyEvent(from string, e *Event) Applied {
 	p := d.Pool(e.Pool)
@@ -81,7 +93,7 @@ func (e *Event) withinBounds() bool {
 	return e.Kind > 0 && e.Kind < EventKinds &&
 		within(r.Input) && within(r.Output+1) && within(r.TextBytes/8) && within(r.ExactTokens) && r.Cached >= 0 && r.Cached <= r.Input &&
 		r.TextBytes >= 0 && len(r.Blocks) <= MostBlocks &&
-		e.End <= Expired && e.End != Ends && e.Status >= 0 && e.Status < 1000 && e.TTFT >= 0 && e.Waited >= 0 && e.Age >= 0 && e.Late >= 0
+		e.End <= Expired && e.End != Ends && e.Status >= 0 && e.Status < 1000 && e.TTFT >= 0 && e.Waited >= 0 && e.Age >= 0 && e.Quiet >= 0 && e.Late >= 0
 }
 
 func (s *peers) apply(from string, e *Event) Applied {
@@ -118,7 +130,11 @@ func (s *peers) apply(from string, e *Event) Applied {
 		return AppliedNow
 	}
 	v := p.find(e.ID)
-	if v == nil || e.Other != (v.from == "") || !e.Other && v.from != from {
+	if v == nil {
+		p.reclaims.reported(e.ID, now)
+		return AppliedBefore
+	}
+	if !s.concerned(from, e, v) {
 		return AppliedBefore
 	}
 	if replica != nil && v.replica != replica {
@@ -146,10 +162,23 @@ func (s *peers) apply(from string, e *Event) Applied {
 	return AppliedNow
 }
 
+// concerned reports whether an event of an agent is about v: one that it has made,
+// or one of this agent that its proxy reports of, or that it has found lost. One of
+// an agent that is silent is everybody's.
+func (s *peers) concerned(from string, e *Event, v *reservation) bool {
+	if !e.Other {
+		return v.from == from
+	}
+	return v.from == "" || e.End == Expired && v.from != from && !s.answers(v.from)
+}
+
 // placed books a reservation of another agent.
 func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now time.Duration) Applied {
 	p := s.pool
-	if v := p.find(e.ID); v != nil {
+	v := p.find(e.ID)
+	if v == nil {
+		p.reclaims.reported(e.ID, now)
+	} else {
 		switch {
 		case v.from != from:
 			return AppliedBefore
@@ -162,7 +191,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 				p.load.dequeue(v, now)
 				begin(p, v, 0, now)
 			}
-			p.renew(v, now)
+			p.account.renewed(v, e.Quiet, now)
 			return AppliedNow
 		}
 		p.release(v, Outcome{End: Refused}, now) // it was placed again
@@ -181,18 +210,25 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	if p.admission.on() {
 		r.Band, r.Tenant = p.admission.Index(told.Band), told.Tenant
 	}
-	v := p.account.accept(from, &r, e, replica, now)
+	v = p.account.accept(from, &r, e, replica, now)
 	x.held++
 	p.admission.sent(v, 1)
 	if e.Kind == EventListed {
 		v.listed = x.list
+		p.account.renewed(v, e.Quiet, now)
 	} else {
 		p.admission.charge(v, now)
 	}
-	if o, ok := p.observer.(PeerObserver); ok && !e.Adopted {
+	if o, ok := p.observer.(PeerObserver); ok && (!e.Adopted || len(r.Blocks) > 0) {
 		p.observePeerReserved(o, &r, replica.index)
 	}
 	return AppliedNow
+}
+
+// renewed notes that something was last reported of v so long ago.
+func (a *account) renewed(v *reservation, ago, now time.Duration) {
+	v.lease = now + max(a.lease-ago, 0)
+	a.place(v)
 }
 
 // accept books a reservation that another agent has made.
@@ -220,12 +256,16 @@ func (s *peers) ended(v *reservation, e *Event, now time.Duration) {
 	o := Outcome{ID: e.ID, End: e.End, Status: e.Status, TTFT: e.TTFT, Redispatched: e.Redispatched}
 	if o.End == Expired {
 		p.caches.resetSize(v.replica)
+		p.reclaims.add(v.id)
+		if v.from == "" {
+			p.stats.Expired++
+		}
 	} else if !v.started && o.computed() {
 		v.replica.creditFirstToken(now)
 		begin(p, v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.release(v, o, now)
-	if e.Other {
+	if e.Other && v.from == "" {
 		p.report.ended(v, &o)
 	}
 }

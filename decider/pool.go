@@ -110,10 +110,10 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 		unplaced:  newReservations(),
 		gone:      newTombstones(),
 		statesAt:  -blindAfter - 1,
-		report:    reporter{journal: d.Journal},
+		report:    reporter{journal: d.Sharing.Journal},
 	}
 	p.view.pool, p.admission.pool, p.admission.capacity.pool = p, p, p
-	p.report.pool, p.peers.pool = p, p
+	p.report.pool, p.peers.pool, p.peers.self = p, p, d.Sharing.Agent
 	p.load.reservations = &p.account.reservations
 	return p
 }

@@ -22,6 +22,7 @@ type shortfall struct {
 	least       int           // the smallest difference
 	most        int           // the most requests that the replica held
 	byEngine    bool          // by its engine's count
+	rounds      int           // how often it was there for lostAfter, in a row
 }
 
 // reclaims follows what was taken for lost. It lives under the pool's lock.
@@ -38,16 +39,18 @@ func (c *reclaims) add(id ID) {
 }
 
 // reported notes that something is reported of a request without a reservation:
-// if it was reclaimed, what the replica reported was not all.
-func (c *reclaims) reported(id ID, now time.Duration) {
+// if it was reclaimed, what the replica reported was not all. It returns whether it
+// was.
+func (c *reclaims) reported(id ID, now time.Duration) bool {
 	for i := range c.ids[:min(c.next, len(c.ids))] {
 		if c.ids[i] == id {
 			c.ids[i] = ID{}
 			c.doubt = min(max(2*c.doubt, doubtFor), doubtMost)
 			c.until = now + c.doubt
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // reconcile compares the reservations on r with what r holds now, as its engine
@@ -79,36 +82,52 @@ func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 		return
 	}
 	if s.since == 0 || now-s.last > reportGap || s.byEngine != byEngine {
-		*s = shortfall{since: max(now, 1), least: reserved, byEngine: byEngine}
+		*s = shortfall{since: max(now, 1), least: reserved, byEngine: byEngine, rounds: s.rounds}
 	}
 	s.last, s.least, s.most = now, min(s.least, reserved-held), max(s.most, held)
 	if now-s.since < lostAfter {
 		return
 	}
 	reclaim(p, r, s, now)
-	*s = shortfall{}
+	*s = shortfall{rounds: s.rounds + 1}
 }
 
-// reclaim ends the reservations on r that s shows to be lost.
+// lastResort is after how many rounds an agent that does not lead ends what it knows
+// of silent agents: it may have missed that the others ended it.
+const lastResort = 3
+
+// reclaim ends the reservations on r that s shows to be lost. Where other agents see
+// the same, one leads, and they end what it says: each would take another
+// reservation for the lost one.
 func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	list := &p.account.reservations
-	counts := func(v *reservation) bool { return v.replica == r && v.at < s.since && (s.byEngine || r.asked(v)) }
+	leads := !s.byEngine || p.peers.leads()
+	concerns := func(v *reservation) bool {
+		return v.replica == r && v.at < s.since && (s.byEngine || r.asked(v)) &&
+			(leads || s.rounds >= lastResort && v.from != "" && !p.peers.answers(v.from))
+	}
 	old := 0
 	for i := list.slots[0].next; i != 0; i = list.at(i).next {
-		if counts(list.at(i)) {
+		if concerns(list.at(i)) {
 			old++
 		}
 	}
-	lost := min(s.least, old-s.most)
+	lost := s.least
+	if leads {
+		lost = min(lost, old-s.most)
+	}
 	for i := list.slots[0].next; i != 0 && lost > 0; {
 		v := list.at(i)
 		i = v.next
-		if !counts(v) {
+		if !concerns(v) {
 			continue
 		}
 		lost--
-		if !p.peers.answers(v.from) { // else its agent sees the same, and reports it
-			p.reclaims.add(v.id)
+		p.reclaims.add(v.id)
+		if leads && v.from != "" {
+			p.report.ended(v, &Outcome{End: Expired})
+		}
+		if !p.peers.answers(v.from) {
 			p.expire(v, now)
 		}
 	}

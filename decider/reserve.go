@@ -69,7 +69,9 @@ func (p *Pool) expire(v *reservation, now time.Duration) {
 	p.stats.Expired++
 	p.caches.resetSize(v.replica)
 	o := Outcome{End: Expired}
-	recordEnd(p, v, &o, now)
+	if v.from == "" {
+		recordEnd(p, v, &o, now)
+	}
 	p.release(v, o, now)
 	if v.from == "" {
 		p.report.ended(v, &o)

@@ -40,6 +40,7 @@ type Event struct {
 	Started bool          // its first byte has come
 	Waited  time.Duration // how long it was held before it was decided
 	Age     time.Duration // since it was decided
+	Quiet   time.Duration // since something was reported of it; Listed
 
 	// Ended.
 	End          End
@@ -78,6 +79,12 @@ type RequestSummary struct {
 // Journal takes the events of a decider's own reservations. Add is called with a
 // pool locked: it must not block, and must not keep e, nor e.Request.Blocks.
 type Journal interface{ Add(e *Event) }
+
+// Sharing is how a decider takes part among others.
+type Sharing struct {
+	Agent   string  // its name, no other's
+	Journal Journal // nil = there are no others
+}
 
 // MostBlocks bounds the blocks of an event. They are the first of the prompt.
 const MostBlocks = 1 << 10
@@ -118,6 +125,7 @@ func (t *reporter) placed(kind EventKind, v *reservation, now time.Duration) {
 	p := t.pool
 	e, r := t.of(kind, v), &v.request
 	e.Adopted, e.Started, e.Waited, e.Age = v.decided == nil, v.started, v.waited, now-v.at
+	e.Quiet = max(now+p.account.lease-v.lease, 0)
 	e.Request = RequestSummary{
 		LoRA: r.LoRA, Tenant: r.Tenant, Session: r.Session, HasSession: r.HasSession, Stream: r.Stream,
 		Input: r.Input, Output: r.Output, TextBytes: r.TextBytes, ExactTokens: r.ExactTokens,
@@ -150,6 +158,15 @@ func (t *reporter) ended(v *reservation, o *Outcome) {
 	e := t.of(EventEnded, v)
 	e.End, e.Status, e.TTFT, e.Redispatched = o.End, o.Status, o.TTFT, o.Redispatched
 	t.journal.Add(e)
+}
+
+// doubted reports the end of a request whose reservation was taken for lost: the
+// agent that leads did that.
+func (t *reporter) doubted(id ID, replica string) {
+	if t.journal != nil {
+		t.event = Event{Kind: EventEnded, Pool: t.pool.name, Replica: replica, ID: id}
+		t.journal.Add(&t.event)
+	}
 }
 
 // TellAll gives the journal a list of all reservations that this agent has made,

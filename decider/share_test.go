@@ -32,7 +32,7 @@ func newSharingPools(change ...func(*PoolConfig)) (d [2]*Decider, tapes [2]*tape
 		}
 		tapes[i] = &taped{}
 		d[i] = New(clock.tell, seeds())
-		d[i].Journal = tapes[i]
+		d[i].Sharing = Sharing{Agent: string(rune('a' + i)), Journal: tapes[i]}
 		d[i].Apply(Config{Pools: []PoolConfig{c}})
 	}
 	return d, tapes, clock
@@ -199,27 +199,72 @@ func TestReportOfAnothersReservation(t *testing.T) {
 	}
 }
 
-// TestReconcilePeers: an agent ends lost reservations of its own and of agents that
-// are silent. Those of the others are theirs to end.
+// TestReconcilePeers: of the agents that answer, the first by name decides which
+// outcomes were lost. The others end what it says, and it does so for those that
+// are silent.
 func TestReconcilePeers(t *testing.T) {
 	d, tapes, clock := newSharingPools()
-	p := d[1].Pools()[0]
-	a, id := decide(d[0].Pools()[0])
+	a, b := d[0].Pools()[0], d[1].Pools()[0]
+	answer, id := decide(b)
+	placed := tapes[1].take()
+	d[0].ApplyEvent("b", &placed[0])
+	other, mine := decide(a, func(r *Request) { r.Exclude = answer.Server })
 	apply(d[1], tapes[0].take())
-	report := func() {
-		for range 10 {
+	report := func(p *Pool) {
+		for range 6 {
 			clock.now += time.Second
-			p.Engine(a.Server).Signals(Signals{})
+			p.Engine(answer.Server).Signals(Signals{})
 		}
 	}
-	if report(); !p.Holds(id) {
-		t.Error("the reservation of an agent that answers has ended")
+	if report(b); !b.Holds(id) {
+		t.Error("an agent that does not lead has ended a reservation")
 	}
+	if report(a); !a.Holds(id) {
+		t.Error("the one that leads has ended what another agent has reserved")
+	}
+	for _, e := range tapes[0].take() {
+		d[1].ApplyEvent("a", &e)
+	}
+	if b.Holds(id) {
+		t.Error("a lost reservation stays, although the agent that leads says so")
+	}
+	for _, e := range tapes[1].take() {
+		d[0].ApplyEvent("b", &e)
+	}
+	if a.Holds(id) {
+		t.Error("it stays with the one that leads")
+	}
+	b.Finished(Outcome{ID: id, Server: []byte(answer.Server), TTFT: time.Second})
+	for _, e := range tapes[1].take() {
+		d[0].ApplyEvent("b", &e)
+	}
+	if a.reclaims.until <= clock.now {
+		t.Error("the one that leads does not learn that it was wrong")
+	}
+
 	d[1].Silent("a")
-	if report(); p.Holds(id) {
+	b.reclaims.until = 0
+	answer = other
+	if report(b); b.Holds(mine) {
 		t.Error("the reservation of a silent agent stays")
 	}
-	if len(tapes[1].take()) != 0 {
-		t.Error("the agent reports the end of what is not its own")
+}
+
+// TestProxyCountsItsOwn: what one proxy reports to have is compared with what its
+// own agent has reserved.
+func TestProxyCountsItsOwn(t *testing.T) {
+	d, tapes, clock := newSharingPools()
+	p := d[1].Pools()[0]
+	answer, mine := decide(p)
+	for range 3 {
+		decide(d[0].Pools()[0])
+	}
+	apply(d[1], tapes[0].take())
+	for range 10 {
+		clock.now += time.Second
+		p.Discovered([]ReplicaState{{Name: answer.Server, Up: true, Weight: 1, Requests: 1, Counted: true}})
+	}
+	if n := p.Status().Reservations; n != 4 || !p.Holds(mine) {
+		t.Errorf("%d reservations of 4, its own is there: %v", n, p.Holds(mine))
 	}
 }

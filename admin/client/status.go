@@ -34,6 +34,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 	if s.State != nil {
 		fmt.Fprintf(w, "state %s\n", stateLine(s.State))
 	}
+	if s.Cluster != nil {
+		printCluster(w, s.Cluster)
+	}
 	printLinks(w, s.Proxies)
 	for _, p := range s.Pools {
 		models := "any model"

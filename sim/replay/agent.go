@@ -32,7 +32,7 @@ func newAgent(s *simulation, blockTokens, n int) (*agent, error) {
 		decider: decider.New(func() time.Duration { return s.now }, seeds.Uint64),
 	}
 	if s.o.Share > 0 && s.o.Agents > 1 {
-		a.decider.Journal = journal{s, a}
+		a.decider.Sharing = decider.Sharing{Agent: a.name, Journal: journal{s, a}}
 	}
 	c := decider.PoolConfig{
 		Name: poolName, Policy: policy, PolicyName: s.o.PolicyName, PolicyKey: s.o.PolicyName,

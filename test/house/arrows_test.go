@@ -38,12 +38,14 @@ var arrows = map[string][]string{
 	"engine":          {"decider", "engine/kvevents", "engine/metrics"},
 
 	// Proxies. haproxy and nginx never import each other.
-	"intake":  {"decider", "engine/tokenize", "prompt", "session"},
-	"haproxy": {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
-	"nginx":   {"advice", "decider", "intake", "link", "listen", "templates"},
-	"record":  {"decider"}, // traffic, for sim/trace
-	"state":   {"decider"}, // the agent's memory on disk
-	"admin":   {"admin/exposition", "admin/history", "admin/page", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
+	"intake":       {"decider", "engine/tokenize", "prompt", "session"},
+	"haproxy":      {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
+	"nginx":        {"advice", "decider", "intake", "link", "listen", "templates"},
+	"record":       {"decider"},                 // traffic, for sim/trace
+	"state":        {"decider"},                 // the agent's memory on disk
+	"cluster":      {"cluster/wire", "decider"}, // what agents share
+	"cluster/wire": {"decider"},
+	"admin":        {"admin/exposition", "admin/history", "admin/page", "cluster", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -57,12 +59,12 @@ var arrows = map[string][]string{
 	"resolve":          {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
-	"check":            {"admin/client", "advice", "config", "haproxy", "nginx", "resolve", "templates"},
-	"admin/client":     {"admin", "decider", "engine", "link", "state"},
+	"check":            {"admin/client", "advice", "cluster", "config", "haproxy", "nginx", "resolve", "templates"},
+	"admin/client":     {"admin", "cluster", "decider", "engine", "link", "state"},
 	"admin/history":    {"decider"},
 	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
-	"agent":            {"admin", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
+	"agent":            {"admin", "cluster", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "manual", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
