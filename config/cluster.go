@@ -20,7 +20,7 @@ type Cluster struct {
 	// listen; a name may stand for several. NATS is a server in their place.
 	Listen string   `yaml:"listen"`
 	Peers  []string `yaml:"peers"`
-	NATS   string   `yaml:"nats" secret:"true"`
+	NATS   string   `yaml:"nats"`
 	// SecretFile holds what the agents recognise each other by.
 	SecretFile string     `yaml:"secret_file"`
 	TLS        ClusterTLS `yaml:"tls"`
@@ -93,6 +93,10 @@ func (v *validator) clusterNATS() {
 		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls"}, u.Scheme) {
 			v.refuse("cluster.nats", "not the URL of a NATS server; want nats://host:4222 or tls://host:4222, several with commas between them")
 			return // without the value, which may hold a password
+		}
+		if _, has := u.User.Password(); u.User != nil && !has {
+			v.refuse("cluster.nats", "a user without a password; want nats://user:password@host:4222")
+			return
 		}
 	}
 }

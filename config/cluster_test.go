@@ -28,6 +28,7 @@ func TestCluster(t *testing.T) {
 		"{name: prod, secret_file: /s, listen: 'h:1', peers: [x]}":                      "cluster.peers[0]: \"x\"; want host:port",
 		"{name: prod, secret_file: /s, listen: 'h:1', nats: 'nats://h:2'}":              "cluster: want either listen and peers",
 		"{name: prod, secret_file: /s, nats: 'http://user:word@h:2'}":                   "cluster.nats: not the URL of a NATS server",
+		"{name: prod, secret_file: /s, nats: 'nats://word@h:2'}":                        "cluster.nats: a user without a password",
 		"{name: prod, secret_file: /s, listen: 'h:1', tls: {ca: /ca}}":                  "cluster.tls: want cert, key and ca",
 		"{name: prod, secret_file: /s, nats: 'nats://h:2', tls: {cert: /c}}":            "cluster.tls: want cert and key together",
 		"{name: prod, secret_file: /s, listen: 'h:1', agent: 'a b'}":                    "cluster.agent: \"a b\"",

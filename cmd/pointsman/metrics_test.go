@@ -32,11 +32,16 @@ func exposed(t *testing.T) string {
 	}))
 	t.Cleanup(engine.Close)
 	var ports []string
-	for range 3 {
+	for range 4 {
 		ports = append(ports, fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t)))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "agent: {zone: a, state_dir: %q}\nlisten: {spoe: off, feed: %q, admin: %q, nginx: %q}\nhaproxy: {runtime_api: '127.0.0.1:1'}\npools:\n", t.TempDir(), ports[0], ports[1], ports[2])
+	fmt.Fprintf(&b, "agent: {zone: a, state_dir: %q}\nlisten: {spoe: off, feed: %q, admin: %q, nginx: %q}\nhaproxy: {runtime_api: '127.0.0.1:1'}\n", t.TempDir(), ports[0], ports[1], ports[2])
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("a secret of the cluster"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&b, "cluster: {name: test, listen: %q, secret_file: %q}\npools:\n", ports[3], secret)
 	for _, name := range policies.Names() {
 		options := ""
 		if name == "expression" {
