@@ -1,6 +1,9 @@
 package decider
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // loadEstimate predicts each replica's prefill queue: the requests sent to it
 // whose first token has not come, in the order in which they were sent, which is
@@ -13,6 +16,7 @@ type loadEstimate struct {
 	typical      float64       // prefill cost of a request, a mean of the last ones
 	used         float64       // the last result of use,
 	usedAt       time.Duration // and when; 0 = never
+	fadedAt      time.Duration // when forget was called
 
 	// reported is the share of streamed answers whose first token the proxy
 	// reports when it comes, reportedAt when it last reported one.
@@ -109,6 +113,20 @@ func (l *loadEstimate) use(m *members, now time.Duration) float64 {
 		l.used, l.usedAt = min(1, l.demand.rate(now)/l.totalSpeed(m)), max(now, 1)
 	}
 	return l.used
+}
+
+// speedKept is after how long without traffic what was learned of speeds counts for
+// 1/e: nothing else would bring back a replica that is avoided because it was slow.
+const speedKept = 10 * time.Minute
+
+// forget lets what was learned of speeds fade with time.
+func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
+	keep := math.Exp(-float64(now-l.fadedAt) / float64(speedKept))
+	l.fadedAt = now
+	l.speed.fade(keep)
+	for _, r := range replicas {
+		r.prefill.speed.fade(keep)
+	}
 }
 
 // enqueue puts v, with so many uncached prompt tokens, at the end of its

@@ -28,6 +28,12 @@ func (e *rateEstimator) add(amount, seconds, expected float64) {
 	e.seconds = e.seconds*keep + seconds
 }
 
+// fade keeps so much of what was learned.
+func (e *rateEstimator) fade(keep float64) {
+	e.amount *= keep
+	e.seconds *= keep
+}
+
 // rate is what was learned, drawn to prior.
 func (e *rateEstimator) rate(prior float64) float64 {
 	return (e.amount + speedPrior*prior) / (e.seconds + speedPrior)

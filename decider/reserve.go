@@ -89,6 +89,7 @@ func (p *Pool) sweep() {
 	for w := p.unplaced.oldest(); w != nil && w.lease <= now; w = p.unplaced.oldest() {
 		forgetUnplaced(p, w, &Outcome{End: Expired}, now)
 	}
+	p.load.forget(p.replicas, now)
 	p.admission.dispatch(now)
 }
 

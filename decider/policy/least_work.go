@@ -12,8 +12,8 @@ import "pointsman/decider"
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
-//	cost = (queue + own) · (1 + 0.02 m) + 0.2 · use · own² / typical · m / mean + decode
-//	     + (1+5n) / (1+24h/N) · duplicate + pressure
+//	cost = (queue + own) · (1 + 0.06 use · m) + 0.1 use · own² / typical · m / mean + decode
+//	     + (1+4n) / (1+24h/N) · duplicate + pressure
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of
 // requests on the replica and mean that of all candidates, use the share of the
@@ -31,14 +31,14 @@ type weights struct {
 	queue     float64 // added per request queued on a replica
 	rate      float64 // per request for the block in the last minute, per replica
 	shared    float64 // the same, for the part of own that others have a use for
-	crowd     float64 // share of the work that is added per request on the replica
-	blocking  float64 // of what a long prompt keeps others waiting, in a pool that is busy
+	crowd     float64 // share of the work that is added per request on the replica, in a pool that is busy
+	blocking  float64 // of what a long prompt keeps others waiting, in such a pool
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 5, rate: 24, shared: 0.1, crowd: 0.02, blocking: 0.2, running: 20, memory: 0.05}
+var early = weights{duplicate: 1, queue: 4, rate: 24, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05}
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -69,7 +69,8 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		queued += v.PrefillQueueLen(i)
 	}
 	n := float64(len(v.Candidates))
-	duplicate, blocks := w.duplicate+w.queue*float64(queued)/n, w.blocking*v.PrefillUse()
+	duplicate, use := w.duplicate+w.queue*float64(queued)/n, v.PrefillUse()
+	crowds, blocks := w.crowd*use, w.blocking*use
 	best := v.BestCached()
 	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
@@ -82,7 +83,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 			duplicated = duplicate / (1 + w.rate*uses) * float64(lacks)
 			work -= min(work, v.DuplicateCost(i)) * (1 - 1/(1+w.shared*uses))
 		}
-		crowd := (queue + work) * w.crowd * m
+		crowd := (queue + work) * crowds * m
 		blocking := blocks * v.Blocking(m, work)
 		inUse := v.TokensInUse(i)
 		decode := w.running*m + w.memory*inUse

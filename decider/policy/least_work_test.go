@@ -198,7 +198,7 @@ func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
 	}
 }
 
-// A prompt that is long for the pool goes where the fewest requests are, even
+// In a busy pool, a prompt that is long for it goes where the fewest requests are, even
 // behind another long one: elsewhere it would delay all that come.
 func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 	p := decidertest.New(LeastWork{}, 4)
@@ -208,7 +208,7 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 		if n < 320 {
 			p.End(id, d.Server)
 		}
-		p.Clock.Advance(100 * time.Millisecond)
+		p.Clock.Advance(20 * time.Millisecond)
 	}
 	long := func(n int) string { d, _ := p.Send(document(1000+n, 400, 0)); return d.Server }
 	first := long(0)
