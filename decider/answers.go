@@ -10,14 +10,12 @@ type answerEstimator struct {
 	counted, estimated [2]float64
 }
 
-// The usual bytes of an answer besides its text: the headers, which HAProxy counts
-// too, what a whole answer has around its text, and what each event of a stream has
-// besides its text and the name of the model.
+// The usual bytes of an answer besides its text and the name of the model: what a
+// whole one has around its text, and each event of a stream.
 const (
-	headerBytes = 250
-	wholeBytes  = 450
-	eventBytes  = 215
-	modelBytes  = 24 // of a name that is not known
+	wholeBytes = 380
+	eventBytes = 200
+	modelBytes = 24 // of a name that is not known
 )
 
 // answersPrior is the evidence, in tokens, for the usual bytes.
@@ -42,14 +40,14 @@ const mostBytes = 1 << 32
 // usual estimates the tokens of an answer by the usual bytes.
 func usual(r *Request, bytes int) float64 {
 	bytes = min(bytes, mostBytes)
-	if !r.Stream {
-		return max(1, float64(bytes-headerBytes-wholeBytes)/bytesPerToken)
-	}
 	model := len(r.Model)
 	if model == 0 {
 		model = modelBytes
 	}
-	return max(1, float64(bytes-headerBytes)/float64(eventBytes+model)-1) // the first event has no token
+	if !r.Stream {
+		return max(1, float64(bytes-wholeBytes-model)/bytesPerToken)
+	}
+	return max(1, float64(bytes)/float64(eventBytes+model)-1) // the first event has no token
 }
 
 // tokens estimates the tokens of an answer; -1 = not known.
@@ -59,7 +57,7 @@ func (a *answerEstimator) tokens(r *Request, o *Outcome) int {
 		return -1
 	case r.OneToken:
 		return 1
-	case o.Bytes <= headerBytes:
+	case o.Bytes <= 0:
 		return -1
 	}
 	n := int(usual(r, o.Bytes)*a.scale(kindOf(r)) + 0.5)
@@ -77,7 +75,7 @@ func (a *answerEstimator) scale(kind int) float64 {
 
 // ended adds an answer of v to what is compared with the engine's count.
 func (a *answerEstimator) ended(v *reservation, o *Outcome) {
-	if o.Bytes > headerBytes && o.computed() && v.isKnown() {
+	if o.Bytes > 0 && o.computed() && v.isKnown() {
 		v.replica.promptWindow.answers[kindOf(&v.request)] += usual(&v.request, o.Bytes)
 	}
 }

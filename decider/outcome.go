@@ -35,7 +35,7 @@ type Outcome struct {
 	// a connection that it closed, perhaps for being idle, is no refusal.
 	Sent  bool
 	TTFT  time.Duration // from request to first byte; 0 = not known
-	Bytes int           // of the answer, with or without its headers; 0 = not known
+	Bytes int           // of the answer's body, about; 0 = not known
 }
 
 // computed reports whether an engine computed the prompt, as far as is known: it

@@ -134,11 +134,14 @@ func (l *line) ttft() time.Duration {
 	return time.Duration(l.tFirst-l.t0) * time.Microsecond
 }
 
+// headerBytes is about what the headers of an answer have, which HAProxy counts too.
+const headerBytes = 250
+
 // outcome returns the outcome that a closing line reports. Section 8.5 of HAProxy's
 // configuration manual lists the termination states.
 func (l *line) outcome() decider.Outcome {
 	o := decider.Outcome{
-		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(), Status: max(l.status, 0), Bytes: l.bytes,
+		ID: decider.ParseID(l.rid), Server: l.server, Redispatched: l.redispatched, TTFT: l.ttft(), Status: max(l.status, 0), Bytes: max(l.bytes-headerBytes, 0),
 	}
 	who, phase := l.state[0], l.state[1]
 	switch who {

@@ -120,8 +120,8 @@ func TestFile(t *testing.T) {
 	b.serve("before the recording", "s", 1000)
 	stop := b.recorder.File(FileOptions{Path: path, MaxBytes: 1 << 20, MaxFiles: 2}, quiet())
 	secret := strings.Repeat("the fox told the hen a secret; ", 100) // 3,100 bytes
-	id, keys := b.serve(secret, "ann-s-session", 250+8*217)
-	b.serve(secret+" and more of it", "ann-s-session", 250+3*217)
+	id, keys := b.serve(secret, "ann-s-session", 8*201)
+	b.serve(secret+" and more of it", "ann-s-session", 3*201)
 	b.serve("another", "", 0)
 	stop()
 	b.serve("after it", "s", 1000)
