@@ -83,6 +83,9 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	for _, c := range p.PolicyStats {
 		metrics.WriteCounterUint64(w, "pointsman_"+withPool(c.Name, p.Name), c.Value)
 	}
+	if p.Shadow != nil {
+		writeShadow(w, p.Name, &p.Shadow.Counts)
+	}
 	if p.Admission != nil {
 		writeAdmission(w, p.Name, p.Admission)
 	}

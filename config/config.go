@@ -39,6 +39,8 @@ type Config struct {
 	Agent   Agent   `yaml:"agent"`
 	Record  Record  `yaml:"record"`
 	Cluster Cluster `yaml:"cluster"`
+	// Mode is that of the pools without one of their own.
+	Mode string `yaml:"mode"`
 	// Lease is how long a reservation lives without news of its request.
 	Lease time.Duration `yaml:"lease"`
 	// DefaultPool takes requests for unknown models and those whose model
@@ -182,6 +184,7 @@ type Pool struct {
 	Models []string `yaml:"models"`
 	LoRA   []string `yaml:"lora"` // adapters that its replicas can load, asked for as models
 	Policy Policy   `yaml:"policy"`
+	Mode   string   `yaml:"mode"`   // of decisions; "" = that of the file
 	Engine string   `yaml:"engine"` // one of Engines, or empty when not known
 	// Metrics is where the engines show their metrics: a path, or a port and a
 	// path as :8002/metrics. Empty: where engines of the kind do, or any of
@@ -293,6 +296,7 @@ func Default() *Config {
 		Scan:   Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
 		Record: Record{MaxSize: 100 << 20, MaxFiles: 5},
 		Lease:  decider.DefaultLease,
+		Mode:   ModeDecide,
 	}
 }
 

@@ -335,7 +335,7 @@ func TestPackagedFile(t *testing.T) {
 	defaults.Listen.Nginx, defaults.Listen.SocketGroup = c.Listen.Nginx, c.Listen.SocketGroup
 	defaults.HAProxy.Version, defaults.HAProxy.RuntimeAPI = c.HAProxy.Version, c.HAProxy.RuntimeAPI
 	defaults.Record.File = c.Record.File
-	if !reflect.DeepEqual(c.Listen, defaults.Listen) || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Record != defaults.Record || c.Lease != defaults.Lease ||
+	if !reflect.DeepEqual(c.Listen, defaults.Listen) || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Record != defaults.Record || c.Lease != defaults.Lease || c.Mode != defaults.Mode ||
 		!slices.Equal(c.Session.Headers, defaults.Session.Headers) {
 		t.Errorf("the file shows other defaults than there are: %+v", c)
 	}

@@ -44,6 +44,7 @@ func (v *validator) all(checks Checks) {
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	v.record()
 	v.cluster()
+	v.mode("mode", v.config.Mode)
 	if dir := v.config.Agent.StateDir; dir != "" && dir != "off" && (!filepath.IsAbs(dir) || strings.ContainsFunc(dir, unicode.IsControl)) {
 		v.refuse("agent.state_dir", "%s; want the absolute path of a directory, such as /var/lib/pointsman, or off", quote(dir))
 	}
@@ -53,6 +54,9 @@ func (v *validator) all(checks Checks) {
 	}
 	for _, p := range v.config.Ordered() {
 		v.pool(p)
+		if p.Mode != "" {
+			v.mode(in("pools", p.Name)+".mode", p.Mode)
+		}
 		v.policy(p, checks)
 		v.admission(p)
 	}

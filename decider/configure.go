@@ -1,5 +1,7 @@
 package decider
 
+import "math"
+
 // configure applies c. Replicas that keep their name keep their state.
 func (p *Pool) configure(c PoolConfig) {
 	p.mu.Lock()
@@ -24,8 +26,6 @@ func (p *Pool) configure(c PoolConfig) {
 	p.config = c
 	if !same {
 		p.setPolicy(c.Policy)
-		u, ok := c.Policy.(PrefixUser)
-		p.usesPrefix.Store(ok && u.UsesPrefix())
 		before := p.tokens.Load()
 		p.tokens.Store(nil)
 		if t, ok := c.Policy.(TokenUser); ok {
@@ -37,6 +37,9 @@ func (p *Pool) configure(c PoolConfig) {
 		}
 	}
 	keepBlockTokens(p)
+	p.shadowShare.bits.Store(math.Float64bits(c.Shadow))
+	u, ok := c.Policy.(PrefixUser)
+	p.usesPrefix.Store(ok && u.UsesPrefix() || c.Shadow > 0) // which compares hit rates
 	p.setBlockTokens()
 	p.filters.configure(c.Filters, c.PolicyName)
 	p.sessions.enable(p.filters.usesSessions())

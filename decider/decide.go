@@ -12,6 +12,7 @@ type Decision struct {
 	Reason    string    // the message for the client; safe inside a JSON string
 	Retry     int       // seconds, for Retry-After; 0 = none
 	Why       string    // one word for logs and records
+	Unsteered bool      // the pool is in shadow: the proxy is to do as if it were alone
 
 	// With an admission only:
 	Band    string        // the request's
@@ -32,6 +33,10 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	if tooLate(p, r.ID, d) {
 		return
 	}
+	if p.Shadows(r) {
+		shadowed(p, r, d, now)
+		return
+	}
 	p.decide(r, d, now)
 }
 
@@ -40,7 +45,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 // that was stopped reads such questions when it goes on, after the feed or before.
 func tooLate(p *Pool, id ID, d *Decision) bool {
 	v := p.find(id)
-	if adopted := v != nil && v.decided == nil; !adopted && !p.gone.pop(id) {
+	if adopted := v != nil && v.decided == nil && !v.unguided; !adopted && !p.gone.pop(id) {
 		return false
 	}
 	d.Why = "client_gone"

@@ -199,13 +199,13 @@ func (m *members) trusted(r *Replica, now time.Duration) bool {
 // An end without a decision of ours is evidence of nothing: anybody who reaches the
 // feed may report one, as he cannot know the id of a request that was decided.
 func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Duration) {
-	if v == nil || v.decided == nil {
+	if v == nil || v.decided == nil && !v.unguided {
 		if served != nil && o.End == Served {
 			served.served++
 		}
 		return
 	}
-	if o.Redispatched && v.decided != served {
+	if o.Redispatched && v.decided != nil && v.decided != served {
 		if o.Sent {
 			p.faltered(v.decided, true, now)
 		} else {

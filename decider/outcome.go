@@ -56,7 +56,6 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 	if v == nil {
 		p.reclaims.reported(id, now)
 		p.admission.forget(id) // the proxy went ahead
-		p.stats.Adopted++
 		return adopt(p, id, r, now)
 	}
 	if v.replica != r {
@@ -165,7 +164,7 @@ func (p *Pool) finished(o Outcome) {
 	if v == nil {
 		v = endUnplaced(p, &o, served, now)
 	}
-	if v == nil || v.decided == nil {
+	if v == nil || v.decided == nil && !v.unguided {
 		p.gone.add(o.ID) // the question may be waiting yet
 	}
 	if v == nil && p.reclaims.reported(o.ID, now) {

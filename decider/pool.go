@@ -33,6 +33,10 @@ type PoolConfig struct {
 	LoRASlots  int    // adapters that an engine keeps loaded, if it does not report it; 0 = DefaultLoRASlots
 	Node, Zone string // where the agent runs, as in ReplicaConfig
 
+	// Shadow is the share of requests that are decided without telling the proxy,
+	// which balances them by itself: to compare. They pass any Admission.
+	Shadow float64
+
 	Admission *Admission // who waits and who is refused; nil = all are sent at once
 
 	// RetryAfter is the Retry-After of the 503 that clients get while no replica is
@@ -71,6 +75,7 @@ type Pool struct {
 	keyspace   []byte
 	clock      Clock
 	*recording // of the decider
+	shadowShare
 	usesPrefix atomic.Bool
 	tokens     atomic.Pointer[TokenOptions] // nil = the policy does not look at tokens
 	bounds
@@ -85,6 +90,7 @@ type Pool struct {
 	unplaced      reservations // what the proxy places, until it says where
 	bytesPerToken bytesPerTokenEstimator
 	answers       answerEstimator
+	shadow        shadow
 
 	reportedAt time.Duration // when the proxy last reported anything of a request
 	statesAt   time.Duration // when it last reported the state of its servers

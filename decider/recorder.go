@@ -78,7 +78,7 @@ func handToRecorder(p *Pool, r *Request, seen []uint64, now time.Duration) {
 		e.Blocks = seen
 	}
 	e.BlockTokens = max(1, int(BlockBytes/p.BytesPerToken()+0.5))
-	if p.admission.on() {
+	if p.admission.on() && !p.Shadows(r) {
 		e.Band = p.admission.Band(p.admission.Clamp(r.Band)).Name
 	}
 	(*to).Record(e)

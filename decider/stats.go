@@ -76,7 +76,9 @@ type PoolStatus struct {
 	Outcomes map[string]uint64 `json:"outcomes"`
 	// Admission is the queue, nil when requests do not wait.
 	Admission *AdmissionStatus `json:"admission,omitempty"`
-	Stats     PoolStats        `json:"-"`
+	// Shadow compares, nil for a pool that decides all requests.
+	Shadow *ShadowStatus `json:"shadow,omitempty"`
+	Stats  PoolStats     `json:"-"`
 	// PolicyStats are the counters of the pool's filters, and the policy's own
 	// where it keeps any.
 	PolicyStats []Counter `json:"-"`
@@ -102,6 +104,7 @@ func (p *Pool) Status() PoolStatus {
 		Outcomes:  map[string]uint64{},
 		Stats:     p.stats,
 		Admission: p.admission.status(now),
+		Shadow:    p.shadow.status(p.config.Shadow),
 	}
 	if p.caches.model != nil {
 		s.HitRatio = p.hits.ratio(now)

@@ -69,6 +69,10 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	if tooLate(p, r.ID, d) {
 		return false, nil
 	}
+	if p.Shadows(r) {
+		shadowed(p, r, d, now)
+		return false, nil
+	}
 	if !a.on() || a.draining || len(p.open) == 0 && !a.holdsWithoutReplica(now) || len(p.open) > 0 && !p.anyServes(r) {
 		p.decide(r, d, now)
 		return false, nil

@@ -8,7 +8,7 @@ import "time"
 // unplace notes that the proxy places r. The caller holds the lock.
 func unplace(p *Pool, r *Request, now time.Duration) *reservation {
 	if old := p.unplaced.find(r.ID); old != nil {
-		p.unplaced.remove(old) // the proxy asks again
+		drop(p, old) // the proxy asks again
 	}
 	w := p.unplaced.add(r.ID)
 	w.at, w.lease = now, now+p.lease
@@ -21,11 +21,18 @@ func unplace(p *Pool, r *Request, now time.Duration) *reservation {
 func adopt(p *Pool, id ID, replica *Replica, now time.Duration) *reservation {
 	w := p.unplaced.find(id)
 	var v *reservation
+	var f *forecast
 	if w == nil {
 		v = p.account.adopt(id, p, replica, now)
 	} else {
+		if f = p.shadow.of(p.unplaced.index(w)); f != nil {
+			p.shadow.served(f, &w.request, replica, p.stats.MembershipChanges)
+		}
 		v = p.account.adoptKnown(w, replica, now)
-		p.unplaced.remove(w)
+		drop(p, w)
+	}
+	if f == nil {
+		p.stats.Adopted++
 	}
 	p.admission.sent(v, 1)
 	p.report.placed(EventPlaced, v, now)
@@ -58,7 +65,6 @@ func endUnplaced(p *Pool, o *Outcome, served *Replica, now time.Duration) *reser
 		forgetUnplaced(p, w, o, now)
 		return nil
 	}
-	p.stats.Adopted++
 	return adopt(p, o.ID, served, now)
 }
 
@@ -66,5 +72,13 @@ func endUnplaced(p *Pool, o *Outcome, served *Replica, now time.Duration) *reser
 func forgetUnplaced(p *Pool, w *reservation, o *Outcome, now time.Duration) {
 	w.unguided = true
 	recordEnd(p, w, o, now)
+	drop(p, w)
+}
+
+// drop removes w from what is unplaced.
+func drop(p *Pool, w *reservation) {
+	if f := p.shadow.of(p.unplaced.index(w)); f != nil {
+		f.shadowed = false
+	}
 	p.unplaced.remove(w)
 }

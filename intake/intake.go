@@ -48,6 +48,8 @@ type Config struct {
 	// OneModel refuses bodies that name two different models: decoders differ in
 	// which one they take.
 	OneModel bool
+	// Shadow never refuses a request: all pools leave theirs to the proxy.
+	Shadow bool
 	// BodyPriority lets the priority in a body set the request's place in the
 	// proxy's queues.
 	BodyPriority bool
@@ -123,8 +125,9 @@ func (i *Intake) Prepare(r *Request) bool {
 		turns = prompt.Separate(seed, r.body.Template)
 	}
 	r.turns = r.body.Turns(r.turns[:0], turns)
-	return i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{
+	ok := i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{
 		Body: body, Turns: r.turns, Seed: seed, Chat: r.endpoint == prompt.ChatCompletions, IDs: r.body.TokenIDs > 0,
 		BeforeWait: r.BeforeWait,
 	}, &r.Decision)
+	return ok || r.Pool.Shadows(&r.Request) // which refuses nothing
 }

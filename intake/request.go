@@ -51,7 +51,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.scan(&in, t.scanLimit)
 	i.findSession(t, r, in.Headers)
 	r.Queued = t.priority && r.body.HasPriority
-	if t.oneModel && r.body.Ambiguous {
+	if t.oneModel && r.body.Ambiguous && !t.shadow {
 		r.Decision = decider.Decision{Status: http.StatusBadRequest, Reason: "The body names more than one model.", Why: "two_models"}
 		return false
 	}

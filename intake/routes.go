@@ -21,6 +21,7 @@ type table struct {
 	scanLimit   int
 	oneModel    bool
 	priority    bool
+	shadow      bool
 }
 
 // destination is a pool, and how its requests are classified.
@@ -52,6 +53,7 @@ func newTable(c Config, d *decider.Decider) *table {
 		scanLimit:   c.ScanLimit,
 		oneModel:    c.OneModel,
 		priority:    c.BodyPriority,
+		shadow:      c.Shadow,
 	}
 	for _, pc := range c.Pools {
 		to := &destination{pool: d.Pool(pc.Name)}
@@ -142,6 +144,10 @@ func (i *Intake) find(t *table, r *Request, in *Input) *destination {
 		return to
 	}
 	i.modelUnknown.Add(1)
+	if t.shadow {
+		r.Decision = decider.Decision{Why: "unknown_model", Unsteered: true}
+		return nil
+	}
 	r.Decision = decider.Decision{Status: http.StatusNotFound, Reason: unknownModel(model), Why: "unknown_model"}
 	return nil
 }

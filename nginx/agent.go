@@ -253,6 +253,10 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 		refuse(resp, d.Status, string(s.text))
 		return
 	}
+	if d.Unsteered && (s.request.Fixed || len(a.intake.Decider().Pools()) == 1) {
+		balance(resp) // as without the agent: no pool is to be found
+		return
+	}
 	// Without a server, or with one that nginx has no upstream for: the whole pool.
 	t := a.servers.table.Load()
 	word := t.upstream(d.Pool, d.Server)

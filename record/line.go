@@ -41,7 +41,7 @@ func header(d *decider.Decider) []byte {
 	h := Header{Recorder: By, Form: Form, Time: time.Now().UTC().Format(time.RFC3339), Pools: []HeaderPool{}}
 	for _, p := range d.Pools() {
 		s := p.Status()
-		pool := HeaderPool{Name: s.Name, Policy: s.Policy, Replicas: len(s.Replicas)}
+		pool := HeaderPool{Name: s.Name, Policy: s.Policy, Shadow: s.Shadow != nil && s.Shadow.Share == 1, Replicas: len(s.Replicas)}
 		for i, r := range s.Replicas {
 			if i == 0 || r.CacheTokens < pool.CacheTokens {
 				pool.CacheTokens = r.CacheTokens

@@ -37,8 +37,10 @@ func (r *Config) Intake(epoch time.Time) intake.Config {
 			ic.Routes[model] = append(ic.Routes[model], intake.Split{Pool: pool, Weight: route.Split[pool]})
 		}
 	}
+	ic.Shadow = true
 	for i := range r.Pools {
 		p := &r.Pools[i]
+		ic.Shadow = ic.Shadow && c.Shadow(p.Pool) == 1
 		ic.Pools = append(ic.Pools, r.deciderPool(p))
 		if p.Admission != nil {
 			ic.Classes[p.Name] = classes(p.Admission, epoch)
@@ -73,8 +75,8 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 		Discover:    len(p.Replicas) == 0 && p.Source() == (discover.Source{}),
 		CacheTokens: p.CacheTokens, ContextTokens: p.ContextTokens,
 		Limit: p.MaxRequests, RetryAfter: p.RetryAfter, SlowStart: p.SlowStart, Lease: c.Lease,
-		Admission: deciderAdmission(p.Admission),
-		Filters:   filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
+		Admission: deciderAdmission(p.Admission), Shadow: c.Shadow(p.Pool),
+		Filters: filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
 		Node: c.Agent.Node, Zone: c.Agent.Zone,
 	}
 	for _, r := range p.Ranked() {

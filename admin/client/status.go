@@ -58,6 +58,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 				r.Name, r.Address, state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
 		}
 		t.Flush()
+		if p.Shadow != nil {
+			printShadow(w, p.Shadow)
+		}
 		if p.Admission != nil {
 			printQueue(w, p.Admission)
 		}

@@ -47,7 +47,7 @@ func exposed(t *testing.T) string {
 		if name == "expression" {
 			options = ", formula: in_flight"
 		}
-		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, admission: {wait: agent}, engine: vllm, replicas: {%[1]s: {address: %[3]q}}}\n",
+		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, mode: 50%%, admission: {wait: agent}, engine: vllm, replicas: {%[1]s: {address: %[3]q}}}\n",
 			name, options, engine.Listener.Addr().String())
 	}
 	path := filepath.Join(t.TempDir(), "pointsman.yaml")
