@@ -123,7 +123,9 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 			continue
 		}
 		lost--
-		p.reclaims.add(v.id)
+		if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
+			p.reclaims.add(v.id)
+		}
 		if leads && v.from != "" {
 			p.report.ended(v, &Outcome{End: Expired})
 		}
@@ -152,8 +154,8 @@ func (a *account) setProxy(r *Replica, origin uint64) {
 	}
 }
 
-// Gone reports that a process of a proxy has ended, and its requests with it. Ends
-// that it has reported are left feedWait to arrive.
+// Gone reports that a process of a proxy has ended, and its requests with it. The
+// caller leaves the ends that it has reported time to arrive.
 func (d *Decider) Gone(origin uint64) {
 	for _, p := range d.Pools() {
 		p.mu.Lock()

@@ -13,6 +13,7 @@ type reservation struct {
 	id          ID
 	from        string // the agent that made it; "" = this one
 	listed      uint32 // the last list of that agent that had it
+	restored    bool   // from an earlier life; what ended meanwhile is among these
 	replica     *Replica
 	decided     *Replica // nil = the proxy chose by itself
 	lease       time.Duration
@@ -77,7 +78,7 @@ func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 
 // reset empties v but for its request, which keep replaces, and its neighbours.
 func (v *reservation) reset(id ID) {
-	v.id, v.from, v.listed = id, "", 0
+	v.id, v.from, v.listed, v.restored = id, "", 0, false
 	v.replica, v.decided, v.cache = nil, nil, nil
 	v.lease, v.at, v.waited, v.ttft, v.start = 0, 0, 0, 0, 0
 	v.tokens, v.input, v.unkeyed, v.seen = 0, 0, 0, 0

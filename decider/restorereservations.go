@@ -74,6 +74,7 @@ func (x *restore) reservation(now time.Duration) {
 	}
 	v.from = x.from
 	restored := p.account.restore(&v, replica, min(uncached, v.input), backlog, now)
+	restored.restored = x.from == ""
 	p.admission.sent(restored, 1)
 	if x.from == "" {
 		p.report.placed(EventPlaced, restored, now)
