@@ -53,6 +53,9 @@ type Server struct {
 	// State, unless nil, returns what is kept over a restart, for /status. It is set
 	// before Serve.
 	State func() state.Status
+	// Restored, unless nil, reports whether what was kept is in the pools, or need
+	// not be waited for, for /readyz. It is set before Serve.
+	Restored func() bool
 
 	// Signals, unless nil, returns what the engines report, for /signals. It is
 	// set before Serve.
@@ -105,7 +108,7 @@ const index = `pointsman %s
 GET  /                 the status page, for browsers
 GET  /metrics          Prometheus metrics
 GET  /healthz          200 while the process runs
-GET  /readyz           200 while it decides, 503 while it drains or joins a cluster
+GET  /readyz           200 while it decides, 503 while it drains, restores its memory or joins a cluster
 GET  /status           pools and replicas, JSON
 GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=NAME for one
 GET  /signals          what the engines report, JSON
@@ -166,6 +169,10 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	case "/readyz":
 		if s.draining.Load() {
 			ctx.Error("draining\n", fasthttp.StatusServiceUnavailable)
+			return
+		}
+		if s.Restored != nil && !s.Restored() {
+			ctx.Error("waiting for the replicas, to restore what is known of them\n", fasthttp.StatusServiceUnavailable)
 			return
 		}
 		if s.Cluster != nil && !s.Cluster.IsReady() {

@@ -151,6 +151,15 @@ func TestPlainPages(t *testing.T) {
 	if status, _ := b.do("HEAD", "/healthz", ""); status != fasthttp.StatusOK {
 		t.Errorf("HEAD: %d", status)
 	}
+	restored := false
+	b.server.Restored = func() bool { return restored }
+	if status, text := b.do("GET", "/readyz", ""); status != fasthttp.StatusServiceUnavailable || !strings.Contains(text, "waiting for the replicas") {
+		t.Errorf("readiness before its memory is there: %d %q", status, text)
+	}
+	restored = true
+	if text := b.get("/readyz"); text != "ready\n" {
+		t.Errorf("readiness with its memory: %q", text)
+	}
 	b.server.Drain()
 	if status, text := b.do("GET", "/readyz", ""); status != fasthttp.StatusServiceUnavailable || text != "draining\n" {
 		t.Errorf("readiness while it drains: %d %q", status, text)

@@ -160,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	ready := a.cluster.ready()
+	ready := a.ready(ctx)
 	a.Log.Info("deciding", "version", a.Version, "config", a.Config, "pools", len(a.decider.Pools()))
 	for {
 		select {

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	crand "crypto/rand"
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -48,6 +50,24 @@ func (a *Agent) restore(set *metrics.Set) {
 	}
 	a.state.Keep(a.decider, kept)
 	a.state.Export(set)
-	a.admin.State = a.state.Status
+	a.admin.State, a.admin.Restored = a.state.Status, a.state.IsReady
 	a.state.Restore()
+}
+
+// ready is closed when the agent has the memory of its earlier life and knows what
+// the other agents know, or has waited for that long enough.
+func (a *Agent) ready(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-a.cluster.ready():
+		case <-ctx.Done():
+			return
+		}
+		for a.state != nil && !a.state.IsReady() && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		close(done)
+	}()
+	return done
 }

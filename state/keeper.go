@@ -24,6 +24,8 @@ const (
 	lastWrite = 3 * time.Second
 	// awaitReplicas is how long a pool's memory waits for the replicas to be found.
 	awaitReplicas = time.Minute
+	// readyMost is how long the agent is not ready for lack of replicas to restore.
+	readyMost = 3 * time.Second
 	// slowWrite is the time from which a write is logged as slow.
 	slowWrite = 5 * time.Second
 )
@@ -111,6 +113,14 @@ func (k *Keeper) Restore() (waits bool) {
 			"replicas", got.Replicas, "blocks", got.Blocks, "sessions", got.Sessions, "requests", got.Reservations)
 	}
 	return len(k.pending) > 0
+}
+
+// IsReady reports whether the pools have their memory, or need not be waited for any
+// longer.
+func (k *Keeper) IsReady() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.pending) == 0 || time.Since(k.started) > readyMost
 }
 
 // restore gives a pool its memory. Whatever is wrong with that, the agent starts.

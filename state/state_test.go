@@ -124,6 +124,9 @@ func TestMemoryWaitsForReplicas(t *testing.T) {
 	if !b.keeper.Restore() {
 		t.Fatal("a pool without replicas does not wait")
 	}
+	if b.keeper.IsReady() {
+		t.Error("ready before its memory is there")
+	}
 	b.keeper.Close()
 	if after, err := os.ReadFile(filepath.Join(dir, fileName)); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file was written before it was restored, error %v", err)
@@ -133,7 +136,7 @@ func TestMemoryWaitsForReplicas(t *testing.T) {
 		found = append(found, decider.ReplicaState{Name: r.Name, Address: r.Address, Up: true, Weight: 1})
 	}
 	b.Discovered(found)
-	if b.keeper.Restore() || b.keeper.Status().Restored.Blocks != 60 {
+	if b.keeper.Restore() || !b.keeper.IsReady() || b.keeper.Status().Restored.Blocks != 60 {
 		t.Errorf("restored %+v", b.keeper.Status().Restored)
 	}
 }
