@@ -23,6 +23,7 @@ const (
 	Nginx   = "nginx"
 
 	Mixed      = "mixed"      // conversations, once for each policy
+	Agents     = "agents"     // coding agents by three APIs, once for each policy
 	Priorities = "priorities" // chat and batch together, without and with bands
 )
 
@@ -31,7 +32,7 @@ type Options struct {
 	Self     string          // path of the pointsman that runs the agent and the replicas
 	Proxy    string          // HAProxy or Nginx
 	Command  []string        // runs the proxy
-	Scenario string          // Mixed or Priorities
+	Scenario string          // Mixed, Agents or Priorities
 	Policies []replay.Policy // each is played on a fresh stage
 
 	Requests    int

@@ -22,6 +22,31 @@ import (
 
 // The workload is the same for the same seed, is in order, and has every kind of
 // request.
+// Agents speak three APIs, and their conversations grow; sub-agents go on from them.
+func TestAgentWorkload(t *testing.T) {
+	calls, err := newAgents(1, 600)
+	if err != nil || len(calls) != 600 {
+		t.Fatal(err, len(calls))
+	}
+	paths, last, subs := map[string]int{}, map[string]int{}, 0
+	for i, c := range calls {
+		if i > 0 && c.at < calls[i-1].at || c.header == "" || !c.stream {
+			t.Fatalf("%+v", c.at)
+		}
+		paths[c.path]++
+		if _, ok := last[c.session]; !ok && strings.HasSuffix(c.session, "-sub") {
+			subs++
+		}
+		if len(c.body) <= last[c.session] {
+			t.Errorf("%s does not grow", c.session)
+		}
+		last[c.session] = len(c.body)
+	}
+	if len(paths) != 3 || subs < len(last)/6 {
+		t.Errorf("%v, %d sub-agents of %d sessions", paths, subs, len(last))
+	}
+}
+
 func TestWorkload(t *testing.T) {
 	calls, err := newWorkload(1, 1000)
 	if err != nil {

@@ -9,9 +9,13 @@ import (
 	"pointsman/sim/trace"
 )
 
-// mixed plays conversations, for each policy on a stage of its own.
+// mixed plays conversations, or those of agents, for each policy on a stage of its own.
 func (o *Options) mixed(ctx context.Context) error {
-	calls, err := newWorkload(o.Seed, o.Requests)
+	workload := newWorkload
+	if o.Scenario == Agents {
+		workload = newAgents
+	}
+	calls, err := workload(o.Seed, o.Requests)
 	if err != nil {
 		return err
 	}

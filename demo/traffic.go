@@ -3,6 +3,7 @@ package demo
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ func (l *traffic) send(ctx context.Context, c *call) (ttft time.Duration, err er
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Session-ID", c.session)
+	req.Header.Set(cmp.Or(c.header, "X-Session-ID"), c.session)
 	if c.band != "" {
 		req.Header.Set("X-Band", c.band)
 	}
@@ -112,6 +113,7 @@ func (l *traffic) send(ctx context.Context, c *call) (ttft time.Duration, err er
 }
 
 type chunk struct {
+	Type    string `json:"type"` // of Responses and Messages
 	Choices []struct {
 		Text  string  `json:"text"`
 		Delta message `json:"delta"`
@@ -119,6 +121,9 @@ type chunk struct {
 }
 
 func (c *chunk) hasText() bool {
+	if c.Type == "response.output_text.delta" || c.Type == "content_block_delta" {
+		return true
+	}
 	for _, ch := range c.Choices {
 		if ch.Text != "" || ch.Delta.Content != "" {
 			return true
@@ -127,7 +132,13 @@ func (c *chunk) hasText() bool {
 	return false
 }
 
-// readStream reads server-sent events up to [DONE], without which the answer
+// last reports whether the event of that data ends a stream: [DONE], or the last one of
+// Responses and Messages.
+func last(data string) bool {
+	return data == "[DONE]" || strings.Contains(data, `"type":"message_stop"`) || strings.Contains(data, `"type":"response.completed"`)
+}
+
+// readStream reads server-sent events up to the last one, without which the answer
 // was cut, and returns when the first text came after start.
 func readStream(body io.Reader, start time.Time) (ttft time.Duration, err error) {
 	in := bufio.NewReader(body)
@@ -140,7 +151,7 @@ func readStream(body io.Reader, start time.Time) (ttft time.Duration, err error)
 		if !ok {
 			continue
 		}
-		if data == "[DONE]" {
+		if last(data) {
 			_, err := io.Copy(io.Discard, in)
 			return ttft, err
 		}

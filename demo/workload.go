@@ -19,6 +19,7 @@ type call struct {
 	at      time.Duration // since the first one
 	path    string
 	session string
+	header  string // of the session; "" = X-Session-ID
 	body    []byte
 	output  int // tokens of the answer
 	stream  bool

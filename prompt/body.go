@@ -185,6 +185,7 @@ func (b *Body) opaque() {
 	b.Opaque = true
 	if b.endpoint == Other && bytes.HasPrefix(b.data, []byte("--")) {
 		b.MediaTokens, b.CutMedium = maxAudioTokens, true
+		b.form(b.data)
 		return
 	}
 	b.Unseen = len(b.data)

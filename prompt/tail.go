@@ -11,8 +11,11 @@ import "bytes"
 //
 // A member of the tail comes after everything the scan saw, so where a key is
 // there twice the tail's counts, as in a decoder. Text is never taken from it,
-// and Complete stays false.
+// and Complete stays false. Of a form the fields are read.
 func (b *Body) ScanTail(tail []byte) {
+	if b.Opaque && b.CutMedium {
+		b.form(tail[max(0, len(tail)-DefaultLimit):])
+	}
 	if b.Complete || b.Opaque {
 		return
 	}

@@ -15,7 +15,7 @@ type demoCmd struct {
 	Proxy       string   `default:"haproxy" enum:"haproxy,nginx" help:"The proxy: haproxy or nginx (${default})."`
 	HAProxy     string   `name:"haproxy" default:"haproxy" help:"Command that runs HAProxy, with its arguments separated by spaces (${default})."`
 	Nginx       string   `name:"nginx" default:"nginx" help:"Command that runs nginx, likewise (${default})."`
-	Scenario    string   `default:"mixed" enum:"mixed,priorities" help:"mixed: conversations. priorities: chat and batch together, without and with bands (${default})."`
+	Scenario    string   `default:"mixed" enum:"mixed,agents,priorities" help:"mixed: conversations. agents: coding agents with sub-agents, by three APIs. priorities: chat and batch together, without and with bands (${default})."`
 	Policy      []string `default:"${default_policy}" sep:"none" help:"Routing policies, separated by commas, each tried on a fresh stage; with options as name:option=value (${default})."`
 	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`

@@ -43,6 +43,9 @@ func TestDemo(t *testing.T) {
 		if table := demo("--requests", "60", "--policy", "least_work,session:load_bound=1.25"); strings.Count(table, "\n") < 8 || !strings.Contains(table, "session") {
 			t.Errorf("printed:\n%s", table)
 		}
+		if table := demo("--scenario", "agents", "--requests", "60", "--policy", "least_work"); !strings.Contains(table, "least_work") {
+			t.Errorf("printed:\n%s", table)
+		}
 		if table := demo("--scenario", "priorities", "--requests", "60"); !strings.Contains(table, "chat") || !strings.Contains(table, "batch") {
 			t.Errorf("printed:\n%s", table)
 		}
