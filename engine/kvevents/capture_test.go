@@ -71,7 +71,7 @@ func aPool(blockTokens int) *decider.Pool {
 // events: nobody has to configure it.
 func TestFollowsARealVLLM(t *testing.T) {
 	pool := aPool(16)
-	x := NewIndex(nil, pool, "r0", 16)
+	x := NewIndex(t.Context(), pool, "r0", 16)
 	x.startFollowing()
 	r := x.newRank()
 	held, again := map[uint64]bool{}, 0
@@ -118,7 +118,7 @@ func TestFollowsARealVLLM(t *testing.T) {
 func TestFollowsEventsFrom1(t *testing.T) {
 	list := capture(t, "llm-d-sim.jsonl")
 	for _, replay := range []string{"", "there is one"} {
-		x := NewIndex(nil, aPool(16), "r0", 16)
+		x := NewIndex(t.Context(), aPool(16), "r0", 16)
 		x.startFollowing()
 		f := &subscriber{rank: x.newRank(), replay: replay, log: func(string, error) {}}
 		f.replayer = func(context.Context) error {
@@ -185,7 +185,7 @@ func TestFollowsTheGroupThatKeepsPrompts(t *testing.T) {
 		{"state space first", []string{"mamba", "mla_attention"}, 4},
 		{"windows only", []string{"sliding_window", "chunked_local_attention"}, 2},
 	} {
-		x := NewIndex(nil, aPool(4), "r0", 4)
+		x := NewIndex(t.Context(), aPool(4), "r0", 4)
 		r := x.newRank()
 		var events []byte
 		for block := range uint64(4) {
@@ -206,7 +206,7 @@ func TestFollowsTheGroupThatKeepsPrompts(t *testing.T) {
 // An index that holds more than the engine can hold is emptied, at first at once, and
 // then ever more rarely: the size may be wrong.
 func TestOverfullIndexIsEmptied(t *testing.T) {
-	x := NewIndex(nil, aPool(4), "r0", 4)
+	x := NewIndex(t.Context(), aPool(4), "r0", 4)
 	r := x.newRank()
 	n := uint64(0)
 	emptied := []int{}
@@ -236,7 +236,7 @@ func TestOverfullIndexIsEmptied(t *testing.T) {
 // The pool goes by the size that its engines report, and follows when they change it.
 func TestFollowsAnotherBlockSize(t *testing.T) {
 	pool := aPool(16)
-	x := NewIndex(nil, pool, "r0", 16)
+	x := NewIndex(t.Context(), pool, "r0", 16)
 	x.startFollowing()
 	r := x.newRank()
 	for i, size := range []int{32, 8} {
@@ -250,7 +250,7 @@ func TestFollowsAnotherBlockSize(t *testing.T) {
 	if s := x.Status(); s.BlockTokens != 32 || s.Blocks != 1 {
 		t.Errorf("an index that has blocks goes by another size: %+v", s)
 	}
-	next := NewIndex(nil, pool, "r0", 8)
+	next := NewIndex(t.Context(), pool, "r0", 8)
 	next.startFollowing()
 	again := next.newRank()
 	if err := again.applyLive(0, batchOf(1, stored(nil, 7, 0, 8, 0, "full_attention"))); err != nil {

@@ -163,11 +163,12 @@ func (e *KVEvents) stored(group int, kind string) {
 	}
 	e.events = b
 	e.field("parent_block_hash")
-	if r.first && e.o.ZeroParent && !e.o.ByteHashes {
+	switch {
+	case r.first && e.o.ZeroParent && !e.o.ByteHashes:
 		e.events = msgp.AppendUint64(e.events, 0)
-	} else if r.first {
+	case r.first:
 		e.events = msgp.AppendNil(e.events)
-	} else {
+	default:
 		e.events = e.hash(e.events, r.parent)
 	}
 	e.field("token_ids")
