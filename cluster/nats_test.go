@@ -19,8 +19,8 @@ type natsNode struct {
 	stop func()
 }
 
-// addresses are two free addresses.
-func freeAddress(t *testing.T) string {
+// freeAddress is an address of the loopback that nothing listens on.
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func startNATSNode(t *testing.T, name, secret, listen string, peers ...string) *natsNode {
+func startNATSNode(t testing.TB, name, secret, listen string, peers ...string) *natsNode {
 	t.Helper()
 	began := time.Now()
 	clock := func() time.Duration { return time.Since(began) + time.Hour }
@@ -72,7 +72,7 @@ func (*first) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
 func (*first) UsesPrefix() bool { return true }
 
 // until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
+func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {

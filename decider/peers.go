@@ -119,6 +119,9 @@ func (s *peers) apply(from string, e *Event) Applied {
 		return UnknownReplica
 	}
 	defer p.admission.dispatch(now)
+	if replica != nil && e.Kind != EventDigest {
+		replica.peersAt = max(now-e.Late, 1)
+	}
 	switch e.Kind {
 	case EventPlaced, EventListed:
 		return s.placed(from, x, e, replica, now)

@@ -99,6 +99,9 @@ type Candidate struct {
 	SignalAge *float64 `json:"signal_age_s,omitempty"`
 	// Saturated is why no waiting request is assigned to it now.
 	Saturated string `json:"saturated,omitempty"`
+	// Others is what of this other agents have told; nil if none has told anything of
+	// the replica, and for past decisions.
+	Others *OfOthers `json:"from_others,omitempty"`
 }
 
 // Records returns the last decisions of the pool, the newest first.
@@ -220,6 +223,7 @@ func (p *Pool) Explain(r *Request) Explanation {
 			age := (now - rep.signals.At).Seconds()
 			cand.SignalAge = &age
 		}
+		cand.Others = p.peers.toldOf(rep, r, now)
 		if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
 		} else if cand.Excluded = p.filters.excludedBy(rep.index); cand.Excluded != "" {

@@ -26,11 +26,12 @@ type Replica struct {
 	since     time.Duration // when it was last seen to come up
 	seen      bool          // something has shown since that it works
 
-	inFlight  int // reservations
-	fromPeers int // of these, those that other agents made
-	waiting   int // of these, before their first byte
-	tokens    int // prompt and expected output tokens of the reservations
-	input     int // of these, prompt tokens
+	inFlight  int           // reservations
+	fromPeers int           // of these, those that other agents made
+	peersAt   time.Duration // when one last told of the replica; 0 = never
+	waiting   int           // of these, before their first byte
+	tokens    int           // prompt and expected output tokens of the reservations
+	input     int           // of these, prompt tokens
 
 	digest   digest // scratch
 	near     int    // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere

@@ -72,6 +72,10 @@ func TestPeerReservation(t *testing.T) {
 		t.Errorf("%d reservations, %d in flight with %d tokens, %d in prefill", n, replica.inFlight, replica.input, replica.prefill.n)
 	}
 	clock.now += 100 * time.Millisecond
+	told := p.Explain(&Request{ID: newID(), Pool: p, Input: 800, Blocks: blocks}).Candidates[replica.index].Others
+	if told == nil || told.InFlight != 1 || told.Cached != 768 || told.Prefill == 0 || told.Age != 0.1 {
+		t.Errorf("explained: %+v", told)
+	}
 	own.FirstToken(id, []byte(answer.Server))
 	apply(d[1], tapes[0].take())
 	if replica.prefill.n != 0 || replica.inFlight != 1 || replica.waiting != 0 {

@@ -107,6 +107,25 @@ func printCandidates(w io.Writer, list []decider.Candidate) {
 		fmt.Fprintln(t, strings.Join(append(row, c.Excluded, c.Saturated), "\t"))
 	}
 	t.Flush()
+	printOthers(w, list)
+}
+
+// printOthers says which part of what is known of the candidates other agents have
+// told.
+func printOthers(w io.Writer, list []decider.Candidate) {
+	first := true
+	for _, c := range list {
+		o := c.Others
+		if o == nil {
+			continue
+		}
+		if first {
+			fmt.Fprintln(w, "\nof these, by way of other agents:")
+			first = false
+		}
+		fmt.Fprintf(w, "  %s: %d in flight, a prefill backlog of %s tokens, %d of the prompt's tokens in use by them, told %s ago\n",
+			c.Replica, o.InFlight, figure(o.Prefill), o.Cached, shortly(o.Age))
+	}
 }
 
 // figure is a number with four digits, or all of those before the point.

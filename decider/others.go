@@ -1,0 +1,35 @@
+package decider
+
+import "time"
+
+// OfOthers is the part of what is known of a replica that other agents have told.
+type OfOthers struct {
+	Age      float64 `json:"age_s"`           // since one last told of the replica
+	InFlight int     `json:"in_flight"`       // requests that they have there,
+	Prefill  float64 `json:"prefill_backlog"` // the prefill cost of those whose first token has not come,
+	Cached   int     `json:"cached_tokens"`   // and how much of the prompt such requests share
+}
+
+// toldOf returns what others have told of replica that counts for r; nil if nothing.
+func (s *peers) toldOf(replica *Replica, r *Request, now time.Duration) *OfOthers {
+	if replica.peersAt == 0 {
+		return nil
+	}
+	t := &OfOthers{Age: (now - replica.peersAt).Seconds(), InFlight: replica.fromPeers}
+	list := &s.pool.account.reservations
+	for i := list.slots[0].next; i != 0; i = list.at(i).next {
+		v := list.at(i)
+		if v.replica != replica || v.from == "" {
+			continue
+		}
+		if v.prefill.queued {
+			t.Prefill += v.prefill.cost
+		}
+		n := 0
+		for n < min(len(r.Blocks), len(v.request.Blocks)) && r.Blocks[n] == v.request.Blocks[n] {
+			n++
+		}
+		t.Cached = max(t.Cached, n*s.pool.caches.blockTokens)
+	}
+	return t
+}
