@@ -24,10 +24,10 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
+.PHONY: help build install uninstall packages image release package-test demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## the binary, ./pointsman
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o pointsman ./cmd/pointsman
@@ -66,6 +66,23 @@ race: compiler ## the race detector: packages with goroutines, and one round on 
 
 e2e: ## end-to-end tests on real proxies
 	$(GO) test -p 1 -count 1 -timeout 15m ./test/...
+
+uninstall: ## remove what install has put there, but for /etc/pointsman and /etc/default
+	rm -f $(DESTDIR)$(PREFIX)/bin/pointsman $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
+	rm -f $(DESTDIR)/etc/systemd/system/pointsman.service $(DESTDIR)/etc/systemd/system/pointsman-spoe.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
+
+packages: ## deb, rpm and tar for amd64 and arm64, in dist
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' packages
+
+image: ## an OCI image for amd64 and arm64, in dist, without a daemon
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' image
+
+release: ## packages, image, what is in them, and checksums
+	rm -rf dist
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' release
+
+package-test: release ## install, upgrade, remove and purge the packages; run the image; build all again
+	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 15m -run Package ./packaging
 
 page: ## the status page in a real Chromium, with axe-core; SHOTS=DIR for pictures
 	@sh test/setup.sh page

@@ -18,6 +18,9 @@ import (
 // spoeUnit is the installed unit of the sockets that systemd opens for the agent.
 const spoeUnit = "/etc/systemd/system/pointsman-spoe.socket"
 
+// packagedUnit is the same, of a package; one in /etc stands before it.
+const packagedUnit = "/usr/lib/systemd/system/pointsman-spoe.socket"
+
 // checkHAProxy checks what concerns HAProxy.
 func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
 	binary, err := exec.LookPath("haproxy")
@@ -155,7 +158,7 @@ func lintHAProxy(files []haproxy.File, backends []string) []advice.Finding {
 
 // wanted is what the user's own configuration must provide.
 func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
-	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: listensOn(spoeUnit), Replicas: map[string]string{}}
+	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}}
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}
