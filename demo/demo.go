@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/bytedance/sonic"
@@ -37,6 +38,7 @@ type Options struct {
 
 	Requests    int
 	Replicas    int
+	Agents      int     // each with a proxy of its own; 0 = 1
 	Load        float64 // rate, in multiples of what round robin can bear
 	Speed       float64 // of the replicas, in multiples of a 70B model's
 	CacheTokens int     // KV cache of a replica
@@ -53,6 +55,9 @@ const most = 10 * time.Minute
 func Run(ctx context.Context, o Options) error {
 	if o.Requests < 10 || o.Replicas < 1 || o.Replicas > 64 || !(o.Load > 0 && o.Load <= 2) || !(o.Speed > 0) {
 		return errors.New("want at least 10 requests, 1 to 64 replicas, a load up to 2 and a speed above 0")
+	}
+	if o.Agents = max(o.Agents, 1); o.Agents > 16 {
+		return errors.New("want at most 16 agents")
 	}
 	if len(o.Command) == 0 {
 		return fmt.Errorf("--%s is empty", o.Proxy)
@@ -99,8 +104,8 @@ func (o *Options) play(ctx context.Context, policy replay.Policy, admission stri
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Fprintf(o.progress(), "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, stage.url, policy.Name)
-	t := newTraffic(calls, stage.url)
+	fmt.Fprintf(o.progress(), "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, strings.Join(stage.urls, ", "), policy.Name)
+	t := newTraffic(calls, stage.urls...)
 	runCtx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	done := make(chan struct{})

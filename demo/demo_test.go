@@ -250,9 +250,8 @@ func script(t *testing.T, text string) []string {
 }
 
 func TestProxies(t *testing.T) {
-	layout := layout{front: "127.0.0.1:1", feed: "127.0.0.1:2", timeout: decisionTimeout,
+	layout := layout{front: "127.0.0.1:1", feed: "127.0.0.1:2", admin: "127.0.0.1:4", folder: t.TempDir(), timeout: decisionTimeout,
 		pool: templates.Pool{Name: "llama", Models: []string{"demo"}, Replicas: []templates.Replica{{Name: "r1", Address: "127.0.0.1:3"}}}}
-	s := &stage{folder: t.TempDir(), admin: "127.0.0.1:4"}
 	for _, c := range []struct{ name, says, version, file, conf string }{
 		{HAProxy, "HAProxy version 3.2.1-1 2025/05/28", "3.2.1", templates.ConfigFile, "runtime_api"},
 		{Nginx, "nginx version: nginx/1.26.3", "1.26.3", templates.NginxFile, "spoe: off"},
@@ -264,7 +263,7 @@ func TestProxies(t *testing.T) {
 		if p.version != c.version {
 			t.Errorf("%s: version %s", c.name, p.version)
 		}
-		files, args, conf, err := p.lay(s, layout)
+		files, args, conf, err := p.lay(layout)
 		if err != nil || !slices.ContainsFunc(files, func(f templates.File) bool { return f.Name == c.file }) || len(args) == 0 || !strings.Contains(conf, c.conf) {
 			t.Errorf("%s: %d files, %v, %s, %v", c.name, len(files), args, conf, err)
 		}

@@ -24,12 +24,14 @@ type proxy struct {
 
 	// lay returns the files of the proxy, its arguments, and the lines of the
 	// agent's configuration that concern it.
-	lay func(s *stage, l layout) (files []templates.File, args []string, conf string, err error)
+	lay func(l layout) (files []templates.File, args []string, conf string, err error)
 }
 
 // layout is what the proxy has to know of the stage: addresses as host:port.
 type layout struct {
 	front, feed string
+	admin       string // the agent's
+	folder      string
 	pool        templates.Pool
 	timeout     time.Duration // of decisions
 }
@@ -66,32 +68,32 @@ func (o *Options) proxy() (*proxy, error) {
 	if f := strings.Fields(string(out)); len(f) > 2 {
 		p.version, _, _ = strings.Cut(f[2], "-")
 	}
-	p.lay = func(s *stage, l layout) ([]templates.File, []string, string, error) { return layHAProxy(s, l, v) }
+	p.lay = func(l layout) ([]templates.File, []string, string, error) { return layHAProxy(l, v) }
 	return p, nil
 }
 
-func layHAProxy(s *stage, l layout, v templates.Version) ([]templates.File, []string, string, error) {
+func layHAProxy(l layout, v templates.Version) ([]templates.File, []string, string, error) {
 	o := templates.HAProxy{
 		Version: v, Bind: l.front,
-		AgentAddress: "unix://" + filepath.Join(s.folder, "spoe.sock"), FeedAddress: l.feed,
-		SPOEConf:   filepath.Join(s.folder, templates.SPOEFile),
-		RuntimeAPI: "unix://" + filepath.Join(s.folder, "haproxy.sock"),
+		AgentAddress: "unix://" + filepath.Join(l.folder, "spoe.sock"), FeedAddress: l.feed,
+		SPOEConf:   filepath.Join(l.folder, templates.SPOEFile),
+		RuntimeAPI: "unix://" + filepath.Join(l.folder, "haproxy.sock"),
 		Bufsize:    int(defaults.HAProxy.Bufsize), ProcessingTimeout: l.timeout,
 		Pools: []templates.Pool{l.pool},
 	}
 	files, err := templates.RenderHAProxy(o)
-	conf := fmt.Sprintf("listen: {spoe: %q, feed: %q, admin: %q}\nhaproxy: {runtime_api: %q}\n", o.AgentAddress, l.feed, s.admin, o.RuntimeAPI)
-	return files, []string{"-db", "-f", filepath.Join(s.folder, templates.ConfigFile)}, conf, err
+	conf := fmt.Sprintf("listen: {spoe: %q, feed: %q, admin: %q}\nhaproxy: {runtime_api: %q}\n", o.AgentAddress, l.feed, l.admin, o.RuntimeAPI)
+	return files, []string{"-db", "-f", filepath.Join(l.folder, templates.ConfigFile)}, conf, err
 }
 
-func layNginx(s *stage, l layout) ([]templates.File, []string, string, error) {
+func layNginx(l layout) ([]templates.File, []string, string, error) {
 	o := templates.Nginx{
 		Bind:         l.front,
-		AgentAddress: "unix://" + filepath.Join(s.folder, "nginx.sock"), FeedAddress: l.feed,
-		Folder: s.folder, ProcessingTimeout: l.timeout, BodyBuffer: int(defaults.Nginx.BodyBuffer),
+		AgentAddress: "unix://" + filepath.Join(l.folder, "nginx.sock"), FeedAddress: l.feed,
+		Folder: l.folder, ProcessingTimeout: l.timeout, BodyBuffer: int(defaults.Nginx.BodyBuffer),
 		Pools: []templates.Pool{l.pool},
 	}
 	files, err := templates.RenderNginx(o)
-	conf := fmt.Sprintf("listen: {spoe: off, nginx: %q, feed: %q, admin: %q}\n", o.AgentAddress, l.feed, s.admin)
-	return files, templates.NginxArguments(s.folder, filepath.Join(s.folder, templates.NginxFile)), conf, err
+	conf := fmt.Sprintf("listen: {spoe: off, nginx: %q, feed: %q, admin: %q}\n", o.AgentAddress, l.feed, l.admin)
+	return files, templates.NginxArguments(l.folder, filepath.Join(l.folder, templates.NginxFile)), conf, err
 }

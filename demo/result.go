@@ -47,11 +47,10 @@ type Prediction struct {
 
 // result collects what the clients, the agent and the replicas saw.
 func (o *Options) result(ctx context.Context, s *stage, policy string, t *traffic) (*Result, error) {
-	st, err := s.settled(ctx)
+	pool, err := s.settled(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pool := st.Pools[0]
 	r := &Result{
 		Proxy: o.Proxy, Version: s.proxy.version, Policy: policy, Requests: o.Requests,
 		Served: t.served, Failed: t.failed, Decided: sumChosen(pool.Replicas), FellOpen: pool.FellOpen,

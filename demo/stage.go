@@ -3,30 +3,33 @@ package demo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bytedance/sonic"
 
 	"pointsman/admin"
+	"pointsman/decider"
 	"pointsman/resolve"
 	"pointsman/sim/replay"
 	"pointsman/templates"
 )
 
-// stage is what the demo plays on: replicas, agent and proxy, each a process
-// of its own.
+// stage is what the demo plays on: replicas, agents and a proxy for each, each a
+// process of its own.
 type stage struct {
 	folder  string
 	procs   []*process
 	proxy   *proxy
-	url     string   // of the proxy
-	admin   string   // host:port of the agent's
+	urls    []string // of the proxies
+	admins  []string // host:port of the agents
 	engines []string // URLs
 }
 
@@ -63,46 +66,113 @@ const decisionTimeout = time.Second
 // longestHold is the longest that requests wait on the stage.
 const longestHold = 5 * time.Minute
 
-// start starts the replicas, the agent and the proxy.
+// start starts the replicas, the agents and their proxies.
 func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, admission string) error {
-	ports, err := freePorts(3*o.Replicas + 3)
+	agents := max(o.Agents, 1)
+	ports, err := freePorts(3*o.Replicas + 4*agents)
 	if err != nil {
 		return err
 	}
-	l := layout{feed: ports[o.Replicas], front: ports[o.Replicas+1], timeout: decisionTimeout, pool: templates.Pool{Name: "llama", Models: []string{"demo"}}}
+	next := func() string {
+		port := ports[0]
+		ports = ports[1:]
+		return port
+	}
+	timeout, pool := decisionTimeout, templates.Pool{Name: "llama", Models: []string{"demo"}}
 	routing := policy.Flow
 	if policy.Late || admission != "" {
-		l.timeout = resolve.ProcessingTimeout(longestHold)
+		timeout = resolve.ProcessingTimeout(longestHold)
 		routing += "\n    admission: " + cmp.Or(admission, "{wait: agent, bands: {all: {order: work, ttl: "+longestHold.String()+"}}}")
 	}
-	s.admin, s.url = ports[o.Replicas+2], "http://"+l.front
-
 	var replicas strings.Builder
-	for i, address := range ports[:o.Replicas] {
-		name := fmt.Sprintf("r%d", i+1)
-		l.pool.Replicas = append(l.pool.Replicas, templates.Replica{Name: name, Address: address})
-		events, replay := ports[o.Replicas+3+2*i], ports[o.Replicas+4+2*i]
+	for i := range o.Replicas {
+		name, address, events, replay := fmt.Sprintf("r%d", i+1), next(), next(), next()
+		pool.Replicas = append(pool.Replicas, templates.Replica{Name: name, Address: address})
 		fmt.Fprintf(&replicas, "      %s: {address: %q, kv_events: {port: %s, replay: %s}}\n", name, address, portOf(events), portOf(replay))
 		if err := s.startEngine(ctx, o, name, address, events, replay); err != nil {
 			return err
 		}
 	}
-	files, args, conf, err := s.proxy.lay(s, l)
+	conf := fmt.Sprintf("agent: {state_dir: off}\npools:\n  llama:\n    models: [demo]\n    policy: %s\n    engine: vllm\n    replicas:\n%s", routing, &replicas)
+	first := ""
+	for i := range agents {
+		l := layout{front: next(), feed: next(), admin: next(), folder: s.folder, timeout: timeout, pool: pool}
+		place := ""
+		if listen := next(); agents > 1 {
+			place = fmt.Sprint(" ", i+1)
+			first = cmp.Or(first, listen)
+			l.folder = filepath.Join(s.folder, fmt.Sprint(i+1))
+			if err := os.Mkdir(l.folder, 0o700); err != nil {
+				return err
+			}
+			secret := filepath.Join(l.folder, "secret")
+			if err := os.WriteFile(secret, []byte("the agents of a demo"), 0o600); err != nil {
+				return err
+			}
+			conf = fmt.Sprintf("cluster: {name: demo, agent: agent%d, listen: %q, peers: [%q], secret_file: %q}\n", i+1, listen, first, secret) + afterCluster(conf)
+		}
+		if err := s.startSeat(ctx, o, l, conf, place); err != nil {
+			return err
+		}
+	}
+	return s.acquainted(ctx, agents-1)
+}
+
+// afterCluster is a configuration without the line of a cluster at its beginning.
+func afterCluster(conf string) string {
+	if rest, ok := strings.CutPrefix(conf, "cluster:"); ok {
+		_, rest, _ = strings.Cut(rest, "\n")
+		return rest
+	}
+	return conf
+}
+
+// startSeat starts an agent and its proxy.
+func (s *stage) startSeat(ctx context.Context, o *Options, l layout, conf, place string) error {
+	files, args, own, err := s.proxy.lay(l)
 	if err != nil {
 		return err
 	}
-	conf += fmt.Sprintf("pools:\n  llama:\n    models: [demo]\n    policy: %s\n    engine: vllm\n    replicas:\n%s", routing, &replicas)
-	files = append(files, templates.File{Name: "pointsman.yaml", Text: conf})
-	if err := templates.Write(s.folder, files); err != nil {
+	files = append(files, templates.File{Name: "pointsman.yaml", Text: own + conf})
+	if err := templates.Write(l.folder, files); err != nil {
 		return err
 	}
-	if err := s.startAgent(ctx, o.Self); err != nil {
+	if err := s.startAgent(ctx, o.Self, l, "agent"+place); err != nil {
 		return err
 	}
-	if err := s.start(s.proxy.name, s.proxy.command[0], append(s.proxy.command[1:], args...)...); err != nil {
+	command := slices.Clone(s.proxy.command)
+	if err := s.start(s.proxy.name+place, command[0], append(command[1:], args...)...); err != nil {
 		return err
 	}
-	return s.await(ctx, s.url+"/v1/models", s.proxy.name)
+	s.admins, s.urls = append(s.admins, l.admin), append(s.urls, "http://"+l.front)
+	return s.await(ctx, "http://"+l.front+"/v1/models", s.proxy.name+place)
+}
+
+// acquainted waits until each agent knows so many others.
+func (s *stage) acquainted(ctx context.Context, others int) error {
+	for range 300 {
+		all := true
+		for _, a := range s.admins {
+			st, err := status(ctx, a)
+			if err != nil {
+				return err
+			}
+			following := 0
+			if st.Cluster != nil {
+				for _, p := range st.Cluster.Peers {
+					if p.State == "follows" {
+						following++
+					}
+				}
+			}
+			all = all && following == others
+		}
+		if all {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errors.New("the agents do not find each other")
 }
 
 func (s *stage) startEngine(ctx context.Context, o *Options, name, address, events, replay string) error {
@@ -117,32 +187,63 @@ func (s *stage) startEngine(ctx context.Context, o *Options, name, address, even
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
-func (s *stage) startAgent(ctx context.Context, self string) error {
-	if err := s.start("agent", self, "serve", "--config", filepath.Join(s.folder, "pointsman.yaml")); err != nil {
+func (s *stage) startAgent(ctx context.Context, self string, l layout, name string) error {
+	if err := s.start(name, self, "serve", "--config", filepath.Join(l.folder, "pointsman.yaml")); err != nil {
 		return err
 	}
-	return s.await(ctx, "http://"+s.admin+"/readyz", "agent")
+	return s.await(ctx, "http://"+l.admin+"/readyz", name)
 }
 
-// settled waits until the feed has reported every request, and returns the
-// agent's status then.
-func (s *stage) settled(ctx context.Context) (*admin.Status, error) {
-	var st admin.Status
+// status asks an agent for its status.
+func status(ctx context.Context, address string) (*admin.Status, error) {
+	page, err := fetch(ctx, "http://"+address+"/status")
+	if err != nil {
+		return nil, err
+	}
+	st := new(admin.Status)
+	return st, sonic.UnmarshalString(page, st)
+}
+
+// settled waits until the feeds have reported every request, and returns the
+// agents' pool then: the counts of all agents together.
+func (s *stage) settled(ctx context.Context) (*decider.PoolStatus, error) {
+	var sum decider.PoolStatus
 	for range 50 {
-		page, err := fetch(ctx, "http://"+s.admin+"/status")
-		if err != nil {
-			return nil, err
+		sum = decider.PoolStatus{}
+		for i, a := range s.admins {
+			st, err := status(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				sum = st.Pools[0]
+				continue
+			}
+			add(&sum, &st.Pools[0])
 		}
-		st = admin.Status{}
-		if err := sonic.UnmarshalString(page, &st); err != nil {
-			return nil, err
-		}
-		if st.Pools[0].Reservations == 0 {
+		if sum.Reservations == 0 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return &st, nil
+	return &sum, nil
+}
+
+// add adds the counts of another agent.
+func add(sum, p *decider.PoolStatus) {
+	sum.Reservations = max(sum.Reservations, p.Reservations) // each knows those of all
+	sum.Decisions += p.Decisions
+	sum.FellOpen += p.FellOpen
+	sum.PromptTokens += p.PromptTokens
+	sum.CachedTokens += p.CachedTokens
+	for end, n := range p.Outcomes {
+		sum.Outcomes[end] += n
+	}
+	for i := range sum.Replicas {
+		sum.Replicas[i].Chosen += p.Replicas[i].Chosen
+		sum.Replicas[i].Served += p.Replicas[i].Served
+		sum.Replicas[i].Failed += p.Replicas[i].Failed
+	}
 }
 
 func fetch(ctx context.Context, url string) (string, error) {

@@ -21,7 +21,8 @@ import (
 type traffic struct {
 	calls   []call
 	client  *http.Client
-	url     string
+	urls    []string // of the proxies, which get a request in turn
+	sent    atomic.Uint64
 	done    atomic.Int64
 	running atomic.Int64
 
@@ -32,9 +33,9 @@ type traffic struct {
 	errors         []string // the first few
 }
 
-func newTraffic(calls []call, url string) *traffic {
+func newTraffic(calls []call, urls ...string) *traffic {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
-	return &traffic{calls: calls, url: url, byBand: map[string][]time.Duration{}, client: &http.Client{Transport: transport, Timeout: 2 * time.Minute}}
+	return &traffic{calls: calls, urls: urls, byBand: map[string][]time.Duration{}, client: &http.Client{Transport: transport, Timeout: 2 * time.Minute}}
 }
 
 // run sends all requests and returns when all have ended, or ctx has.
@@ -83,7 +84,8 @@ func (l *traffic) note(band string, ttft time.Duration, err error) {
 // send sends one request and reads its answer. The time to first token of a
 // stream is that of its first chunk that holds text.
 func (l *traffic) send(ctx context.Context, c *call) (ttft time.Duration, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+c.path, bytes.NewReader(c.body))
+	url := l.urls[(l.sent.Add(1)-1)%uint64(len(l.urls))]
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.path, bytes.NewReader(c.body))
 	if err != nil {
 		return 0, err
 	}

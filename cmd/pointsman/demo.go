@@ -19,6 +19,7 @@ type demoCmd struct {
 	Policy      []string `default:"${default_policy}" sep:"none" help:"Routing policies, separated by commas, each tried on a fresh stage; with options as name:option=value (${default})."`
 	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
+	Agents      int      `default:"1" help:"Agents that share what they know, each with a proxy of its own; requests go to them in turn (${default})."`
 	Load        float64  `default:"0.8" help:"Rate, in multiples of what round robin can bear (${default})."`
 	Speed       float64  `default:"4" help:"How many times faster than a 70B model the fake replicas are (${default})."`
 	CacheTokens int      `default:"40000" help:"KV cache of each replica in tokens (${default})."`
@@ -39,7 +40,7 @@ func (c *demoCmd) Run() error {
 func (c *demoCmd) options() (o demo.Options, err error) {
 	o = demo.Options{
 		Proxy: c.Proxy, Command: strings.Fields(c.HAProxy), Scenario: c.Scenario,
-		Requests: c.Requests, Replicas: c.Replicas, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
+		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
 	}
 	if c.Proxy == demo.Nginx {
 		o.Command = strings.Fields(c.Nginx)

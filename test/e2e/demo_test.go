@@ -40,6 +40,13 @@ func TestDemo(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
+		var shared result
+		if err := json.Unmarshal([]byte(demo("--requests", "90", "--agents", "2", "--policy", "least_requests", "--json")), &shared); err != nil {
+			t.Fatal(err)
+		}
+		if shared.Served != 90 || shared.Failed != 0 || shared.Decided < 90 || shared.FellOpen != 0 || shared.InFlight != 0 {
+			t.Errorf("two agents: %+v", shared)
+		}
 		if table := demo("--requests", "60", "--policy", "least_work,session:load_bound=1.25"); strings.Count(table, "\n") < 8 || !strings.Contains(table, "session") {
 			t.Errorf("printed:\n%s", table)
 		}
