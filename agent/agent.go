@@ -97,7 +97,7 @@ func New(o Options) (*Agent, error) {
 		cluster:  shared,
 		intake:   in,
 		engines:  engine.NewWatch(d, set, o.Log),
-		spoe:     &spoa.Server{MaxConns: maxConns(conf), Handler: asker.Handle, Log: o.Log},
+		spoe:     &spoa.Server{MaxConns: maxConns(conf), MaxFrame: max(spoa.DefaultMaxFrame, int(conf.File.HAProxy.Bufsize)), Handler: asker.Handle, Log: o.Log},
 		feed:     haproxy.NewFeed(d, asks, set, o.Log),
 		link:     asks,
 		asking:   asker.Processes,
@@ -133,7 +133,9 @@ func New(o Options) (*Agent, error) {
 // under way finish. The proxy goes on by itself.
 func (a *Agent) Run(ctx context.Context) error {
 	a.warn()
-	tuneGC(os.Getenv)
+	if limit, from := tuneGC(os.Getenv); limit > 0 {
+		a.Log.Info("memory limit", "bytes", limit, "from", from)
+	}
 	if err := a.serve(inherited()); err != nil {
 		a.stop()
 		return err

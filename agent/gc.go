@@ -22,7 +22,9 @@ const (
 // tuneGC sets what the environment leaves open. GOGC and GOMEMLIMIT have the
 // last word. Without GOMEMLIMIT the memory limit is 90 % of what the cgroup of
 // the process may use, if that is bounded.
-func tuneGC(env func(string) string) {
+//
+// It returns the limit in force, in bytes, and what it comes from; 0 for none.
+func tuneGC(env func(string) string) (limit int64, from string) {
 	percent, limit := gcSettings(env, cgroupLimit(os.DirFS("/")))
 	if limit > 0 {
 		debug.SetMemoryLimit(limit)
@@ -30,6 +32,13 @@ func tuneGC(env func(string) string) {
 	if percent > 0 {
 		debug.SetGCPercent(percent)
 	}
+	switch {
+	case limit > 0:
+		return limit, "90 % of the cgroup's"
+	case env("GOMEMLIMIT") != "" && env("GOMEMLIMIT") != "off":
+		return debug.SetMemoryLimit(-1), "GOMEMLIMIT"
+	}
+	return 0, ""
 }
 
 // gcSettings are the percentage and the memory limit in bytes to set, 0 for what

@@ -99,7 +99,9 @@ type HAProxy struct {
 	RuntimeAPI string `yaml:"runtime_api"` // in a form that ParseAddress takes, empty = none
 	Version    string `yaml:"version"`     // to render for, as "3.2"; empty = ask the installed binary
 	Bufsize    Bytes  `yaml:"bufsize"`     // tune.bufsize
-	Bind       string `yaml:"bind"`        // the frontend of the complete set, as ":8080"
+	// LargeBufsize is tune.bufsize.large, from HAProxy 3.4 on; 0 = off.
+	LargeBufsize Bytes  `yaml:"large_bufsize"`
+	Bind         string `yaml:"bind"` // the frontend of the complete set, as ":8080"
 	// Poll is the interval at which the runtime API is polled.
 	Poll time.Duration `yaml:"poll"`
 	// ProcessingTimeout is the longest that a request waits for a decision. On

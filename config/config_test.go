@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -135,7 +136,7 @@ pools:
 	if !reflect.DeepEqual(c.Listen, Listen{SPOE: "tcp://0.0.0.0:9000", Nginx: "127.0.0.1:9902", AdminHosts: []string{"gw.example.org"}, SocketMode: "0600", SocketGroup: "proxies"}) || c.Listen.Mode() != 0o600 {
 		t.Errorf("listen %+v", c.Listen)
 	}
-	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, "*:80", time.Second, 20 * time.Millisecond, false, true}
+	h := HAProxy{"unix:///run/haproxy/admin.sock", "3.2", 64 << 10, 0, "*:80", time.Second, 20 * time.Millisecond, false, true}
 	if c.HAProxy != h || c.Scan.Limit != 65536 || c.Lease != 90*time.Second || c.DefaultPool != "b" {
 		t.Errorf("got %+v", c)
 	}
@@ -165,7 +166,7 @@ pools:
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pointsman.yaml")
-	if _, err := Load(path, nil, checks); !os.IsNotExist(err) {
+	if _, err := Load(path, nil, checks); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("lease: 5"), 0o600); err != nil {

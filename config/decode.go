@@ -159,8 +159,8 @@ func unknown(what, name string, names []string) string {
 	if len(names) == 0 {
 		return msg + "nothing can be set here"
 	}
-	if near := nearest(name, names); near != "" {
-		msg += "did you mean " + near + "? "
+	if near := nearest(name, names); len(near) > 0 {
+		msg += "did you mean " + choices(near) + "? "
 	}
 	return msg + "want " + choices(names)
 }

@@ -113,20 +113,37 @@ func choices(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// nearest returns the choice that s is probably a slip of, or nothing. It looks
-// at short names and few of them only: what it costs is paid for each refusal.
-func nearest(s string, names []string) string {
-	const most = 32
-	best, found := 3, ""
+// nearest returns the choices that s is probably a slip or a part of, the likeliest
+// first. It looks at short names and few of them only: what it costs is paid for
+// each refusal.
+func nearest(s string, names []string) (list []string) {
+	const most, shown = 32, 3
+	if len(s) == 0 || len(s) > most {
+		return nil
+	}
+	far := map[string]int{}
 	for _, name := range names[:min(len(names), most)] {
 		if len(name) > most {
 			continue
 		}
-		if d := distance(s, name); d < best && d < len(name) {
-			best, found = d, name
+		d := distance(s, name)
+		switch {
+		case d < 3 && d < len(name):
+		case len(s) > 1 && slices.Contains(strings.Split(name, "_"), s):
+			d = 3 // one of its words
+		case len(s) > 2 && strings.HasPrefix(name, s), len(name) > 2 && strings.HasPrefix(s, name):
+			d = 4
+		default:
+			continue
 		}
+		far[name] = d
+		list = append(list, name)
 	}
-	return found
+	slices.SortStableFunc(list, func(a, b string) int { return far[a] - far[b] })
+	if len(list) > 0 && far[list[0]] < 3 {
+		list = slices.DeleteFunc(list, func(name string) bool { return far[name] >= 3 })
+	}
+	return list[:min(len(list), shown)]
 }
 
 // distance counts the single-byte edits between a and b; far apart lengths are

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"regexp"
@@ -32,6 +33,9 @@ type Checks struct {
 // Load reads and parses the file at path; see Parse.
 func Load(path string, env func(string) string, checks Checks) (*Config, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: `pointsman attach haproxy --write` or `attach nginx --write` makes one of your proxy's configuration", err)
+	}
 	if err != nil {
 		return nil, err
 	}

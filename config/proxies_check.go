@@ -42,10 +42,19 @@ func (v *validator) haproxy() {
 	if _, err := parseHostPort(h.Bind); err != nil && !everywhere(h.Bind) {
 		v.refuse("haproxy.bind", "%s; %v, or :8080", quote(h.Bind), err)
 	}
-	within(v, "haproxy.bufsize", h.Bufsize, 16<<10, 4<<20)
+	within(v, "haproxy.bufsize", h.Bufsize, 16<<10, MaxBufsize)
+	if h.LargeBufsize != 0 {
+		within(v, "haproxy.large_bufsize", h.LargeBufsize, 16<<10, 64<<20)
+		if h.LargeBufsize <= h.Bufsize {
+			v.refuse("haproxy.large_bufsize", "%v; want more than haproxy.bufsize, %v", h.LargeBufsize, h.Bufsize)
+		}
+	}
 	within(v, "haproxy.poll", h.Poll, 10*time.Millisecond, time.Minute)
 	within(v, "haproxy.processing_timeout", h.ProcessingTimeout, time.Millisecond, time.Hour)
 }
+
+// MaxBufsize bounds haproxy.bufsize. What is not used of a buffer costs no memory.
+const MaxBufsize = 16 << 20
 
 // everywhere recognises *:port, which only HAProxy understands.
 func everywhere(bind string) bool {

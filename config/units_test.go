@@ -66,9 +66,11 @@ func TestParseAddress(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	names := []string{"power_of_two", "random", "session"}
-	for slip, want := range map[string]string{"sesion": "session", "ranodm": "random", "power-of-two": "power_of_two", "": "", "x": "", "sessions!!!": ""} {
-		if got := nearest(slip, names); got != want {
+	names := []string{"power_of_two", "random", "session", "prefix_affinity", "prefix_cache", "kv_aware", "kv_cost", "least_work", "least_work_late", "least_tokens"}
+	for slip, want := range map[string]string{"sesion": "session", "ranodm": "random", "power-of-two": "power_of_two", "": "", "x": "", "xession!!!": "",
+		"prefix": "prefix_affinity or prefix_cache", "kv": "kv_aware or kv_cost", "least": "least_work, least_work_late or least_tokens", "leastwork": "least_work",
+		"prefix_aware": "", "kv_": "kv_aware or kv_cost", "session_affinity": "session"} {
+		if got := choices(nearest(slip, names)); got != want {
 			t.Errorf("%s: got %q, want %q", slip, got, want)
 		}
 	}

@@ -136,6 +136,11 @@ func (a *Agent) input(m *spoa.Message) intake.Input {
 	size, _ := m.Int("bsize")
 	length, _ := m.Int("blen")
 	in.BodySize = int(max(size, length))
+	if len(in.Body)+len(in.Tail) == in.BodySize {
+		if whole := m.Join("head", "tail"); whole != nil {
+			in.Body, in.Tail = whole, nil
+		}
+	}
 	return in
 }
 

@@ -3,6 +3,7 @@ package haproxy
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"pointsman/decider/queue"
 	"pointsman/intake"
 	"pointsman/link"
+	"pointsman/spoa"
 )
 
 const chat = `{"model":"my-llama","messages":[{"role":"user","content":"hello"}]}`
@@ -166,5 +168,40 @@ func TestSignsOfFaults(t *testing.T) {
 	}
 	if found := k.Status(time.Now()).Faults; len(found) != 2 || found[1].Fault != "cut" || found[1].Count != 3 {
 		t.Errorf("bodies cut although there was room: %v", found)
+	}
+}
+
+// Head and tail that are all of a body are read as one; of a longer one they stay
+// apart. A prompt that runs from one into the other is not cut.
+func TestHeadAndTail(t *testing.T) {
+	in := pools(decider.PoolConfig{Replicas: []decider.ReplicaConfig{{Name: "r1"}}})
+	var got intake.Request
+	a := NewAgent(in, &link.Link{}, 0, metrics.NewSet())
+	p := asked(t, func(m *spoa.Message, w *spoa.Reply) {
+		i := a.input(m)
+		if in.Read(&got, i) {
+			w.SetString("model", got.Model+string(i.Model))
+		}
+	})
+	long := strings.Repeat("a prompt of many words ", 60)
+	body := `{"model":"my-llama","messages":[{"role":"user","content":"` + long + `"}],"max_tokens":77}`
+	for _, c := range []struct {
+		name      string
+		from, to  int // where the tail begins, and the head ends
+		size      int
+		cut       bool
+		textBytes int
+	}{
+		{"all of it", 800, 800, len(body), false, len(long)},
+		{"a part is missing", 900, 800, len(body), true, 0},
+		{"longer", 800, 800, len(body) + 1, true, 0},
+	} {
+		p.ask(1, "rid", rids(1), "path", "/v1/chat/completions", "bsize", strconv.Itoa(c.size), "head", body[:c.to], "tail", body[c.from:], "model", "+seen")
+		if _, vars := p.answer(); vars["model"] != "my-llama+seen" {
+			t.Errorf("%s: %v", c.name, vars)
+		}
+		if got.Cut != c.cut || c.textBytes > 0 && got.TextBytes < c.textBytes {
+			t.Errorf("%s: cut %v, %d bytes of text", c.name, got.Cut, got.TextBytes)
+		}
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"pointsman/decider"
@@ -56,7 +58,7 @@ func (r *Runtime) Run(ctx context.Context) {
 			r.Log.Info("runtime API answers again", "address", r.Address)
 		case err != nil && !failing && ctx.Err() == nil:
 			failing = true
-			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err)
+			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err, "remedy", unreached(r.Address, err))
 		}
 		if versioned = versioned && err == nil; err == nil && !versioned && r.Version != nil {
 			versioned = true
@@ -245,4 +247,15 @@ func (p *processInfo) origin() uint64 {
 		return 0
 	}
 	return origin([]byte(p.host + "/" + p.pid))
+}
+
+// unreached says what to do about a runtime API that cannot be reached.
+func unreached(address string, err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "have `stats socket " + address + " mode 660 group haproxy level admin` in HAProxy's global section, and add this user to group haproxy"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return "is HAProxy running, and has its global section `stats socket " + address + " mode 660 group haproxy level admin`?"
+	}
+	return "see `pointsman check`"
 }

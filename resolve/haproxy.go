@@ -22,6 +22,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		SPOEConf:     SPOEConf,
 		RuntimeAPI:   c.HAProxy.RuntimeAPI,
 		Bufsize:      int(c.HAProxy.Bufsize),
+		LargeBufsize: int(c.HAProxy.LargeBufsize),
 		RetrySent:    c.HAProxy.RetrySent,
 		DefaultPool:  c.DefaultPool,
 		RankHeader:   r.rankHeader(),

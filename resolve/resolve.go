@@ -56,6 +56,9 @@ func (o *Options) Checks() config.Checks {
 
 // Load reads, checks and resolves the file at path.
 func Load(path string, o Options) (*Config, error) {
+	if err := config.CheckEnvironment(os.Environ()); err != nil {
+		return nil, err
+	}
 	c, err := config.Load(path, os.Getenv, o.Checks())
 	if err != nil {
 		return nil, err

@@ -48,6 +48,7 @@ type value struct {
 	kind   byte   // of the types of package typeddata
 	number uint64 // of integers, sign-extended; 1 for true
 	bytes  []byte // of strings and binaries
+	at     int    // where these are in the frame
 }
 
 // value reads one typed value.
@@ -65,7 +66,9 @@ func (c *cursor) value() (v value) {
 	case typeddata.TypeIPv6:
 		c.take(16)
 	case typeddata.TypeString, typeddata.TypeBinary:
-		v.bytes = c.take(c.uvarint())
+		n := c.uvarint()
+		v.at = c.at
+		v.bytes = c.take(n)
 	default:
 		c.unknown = true
 	}

@@ -143,3 +143,31 @@ func TestBuffersStaySmall(t *testing.T) {
 		t.Errorf("room for %d arguments is kept", cap(b.args))
 	}
 }
+
+// Two values that follow each other become one, and nothing else changes.
+func TestJoin(t *testing.T) {
+	arg := func(name, value string) []byte {
+		b := append([]byte{byte(len(name))}, name...)
+		return append(append(b, typeddata.TypeString, byte(len(value))), value...)
+	}
+	frame := append([]byte{1, 'm', 5}, arg("rid", "one")...)
+	for _, a := range [][2]string{{"head", "abc"}, {"tail", "defg"}, {"model", "x"}, {"last", "y"}} {
+		frame = append(frame, arg(a[0], a[1])...)
+	}
+	b := &buffer{bytes: frame}
+	if err := b.decodeNotify(frame, 0); err != nil {
+		t.Fatal(err)
+	}
+	m := &Message{message: b.messages[0], call: &call{frame: b}}
+	for _, apart := range [][2]string{{"tail", "head"}, {"head", "model"}, {"none", "tail"}, {"last", "none"}} {
+		if got := m.Join(apart[0], apart[1]); got != nil {
+			t.Errorf("%v join to %q", apart, got)
+		}
+	}
+	if got := string(m.Join("head", "tail")); got != "abcdefg" {
+		t.Errorf("joined to %q", got)
+	}
+	if m.Bytes("head") != nil || m.Bytes("tail") != nil || m.String("rid") != "one" || m.String("model") != "x" || m.String("last") != "y" {
+		t.Errorf("others have changed: %q", frame)
+	}
+}

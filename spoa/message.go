@@ -27,6 +27,25 @@ func (m *Message) Peer() int { return m.call.conn.peer }
 // nil if there is none or it has another type.
 func (m *Message) Bytes(key string) []byte { return m.value(key).bytes }
 
+// Join returns the values of two arguments, the second of which follows the first in
+// the message, as one. It moves the second and takes the place of both: neither is
+// found any more. It returns nil, and changes nothing, if there are no such two.
+func (m *Message) Join(first, second string) []byte {
+	args := m.call.frame.args[m.from:m.to]
+	for i := range max(0, len(args)-1) {
+		a, b := &args[i], &args[i+1]
+		if string(a.name) != first || string(b.name) != second || len(a.value.bytes) == 0 || len(b.value.bytes) == 0 {
+			continue
+		}
+		end := a.value.at + len(a.value.bytes) + len(b.value.bytes)
+		whole := m.call.frame.bytes[a.value.at:end:end]
+		copy(whole[len(a.value.bytes):], b.value.bytes)
+		a.name, b.name = nil, nil
+		return whole
+	}
+	return nil
+}
+
 // String returns the value of a string or binary argument without copying it,
 // "" if there is none or it has another type.
 func (m *Message) String(key string) string { return text(m.Bytes(key)) }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -97,6 +98,9 @@ func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
 
 // send sends a request; 0 = the answer may take any time.
 func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, error) {
+	if strings.HasPrefix(string(c), "https://") {
+		return nil, fmt.Errorf("%s: the admin address speaks http, without TLS: write http://host:port, host:port or unix:///path", c)
+	}
 	client := http.Client{Timeout: timeout}
 	if path := c.socket(); path != "" {
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -104,6 +108,9 @@ func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, 
 		}}
 	}
 	resp, err := client.Do(req)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("run this as root, or as a member of the socket's group (listen.socket_group): %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("is the agent running, and is this its admin address? %w", err)
 	}

@@ -163,3 +163,16 @@ func TestPrintExplanation(t *testing.T) {
 		t.Error("nonsense is printed")
 	}
 }
+
+// What is wrong with an address is said with what to write.
+func TestWrongAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://127.0.0.1:1":        "speaks http, without TLS: write http://host:port",
+		"unix:///nowhere/admin.sock": "is the agent running",
+		"http://127.0.0.1:1/":        "is the agent running",
+	} {
+		if _, err := Client(address).Status(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func Attach(o Options) (*Result, error) {
 	if t.SPOEConf, err = filepath.Abs(filepath.Join(o.Out, templates.SPOEFile)); err != nil {
 		return nil, err
 	}
-	p.version, p.bufsize = t.Version, t.Bufsize
+	p.version, p.bufsize, p.large = t.Version, t.Bufsize, t.LargeBufsize
 	if p.render, err = templates.AttachInPlace(t); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type plan struct {
 	render  *templates.InPlace
 	version templates.Version
 	bufsize int // tune.bufsize that is needed, bytes
+	large   int // tune.bufsize.large, 0 for none
 
 	edits map[int][]attach.Edit // by source
 	notes []string
@@ -151,8 +152,15 @@ func (p *plan) frontend(f *section) error {
 // global raises the size of buffers where it is too small, since what fits into
 // one is what the agent sees of a request.
 func (p *plan) global() {
-	const why = "what fits into a buffer is what pointsman sees of a request"
-	line := attach.Line{Text: "tune.bufsize " + strconv.Itoa(p.bufsize), Why: why}
+	p.buffers("tune.bufsize", p.bufsize, "what fits into a buffer is what pointsman sees of a request")
+	if p.large > 0 {
+		p.buffers("tune.bufsize.large", p.large, "a body up to this is held until pointsman has seen its head and tail")
+	}
+}
+
+// buffers sets a size where there is none, or a smaller one.
+func (p *plan) buffers(keyword string, want int, why string) {
+	line := attach.Line{Text: keyword + " " + strconv.Itoa(want), Why: why}
 	var first, set *section
 	var size *hap.Statement
 	for _, s := range p.sections {
@@ -162,20 +170,24 @@ func (p *plan) global() {
 		if first == nil {
 			first = s
 		}
-		if own := s.own(begins("tune.bufsize")); own != nil {
+		if own := s.own(begins(keyword)); own != nil {
 			size, set = own, s
 		}
 	}
 	switch {
 	case size != nil:
-		if n, err := strconv.Atoi(size.Arg(1)); err != nil || n < p.bufsize {
+		if n, err := strconv.Atoi(size.Arg(1)); err != nil || n < want {
 			p.replace(set, size.Line, line)
 		}
 	case first != nil:
 		p.add(first, first.end(), line)
 	default:
 		line.Text = "    " + line.Text
-		p.edits[0] = append(p.edits[0], attach.Edit{At: 1, New: []attach.Line{{Text: "global"}, line}})
+		lines := []attach.Line{line}
+		if keyword == "tune.bufsize" {
+			lines = []attach.Line{{Text: "global"}, line}
+		}
+		p.edits[0] = append(p.edits[0], attach.Edit{At: 1, New: lines})
 	}
 }
 
