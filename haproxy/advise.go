@@ -293,6 +293,7 @@ func (a *adviser) fed(l lead) {
 		a.say("feed-format", l.section, logs[i], "add `profile pointsman` to it from 3.2 on, else put the fields in front of log-format",
 			"the log to ring@%s has neither a profile nor a log-format that begins with the fields from %s on: outcomes cannot be read", templates.Ring, templates.FeedMarker)
 	}
+	a.logsEnds(l, logs[i])
 	if l.option("dontlog-normal") {
 		a.say("no-feed", l.section, l.last("option", "dontlog-normal"), "add no option dontlog-normal to this frontend",
 			"option dontlog-normal: requests that end well are not reported")

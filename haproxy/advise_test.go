@@ -262,6 +262,8 @@ func TestAdvise(t *testing.T) {
 	for _, c := range []struct{ old, new, say string }{
 		{"tune.bufsize 131072", "tune.bufsize 32768", "haproxy.cfg:2: global: tune.bufsize is 32768"},
 		{"tune.bufsize 131072", "maxconn 10", "no tune.bufsize"},
+		{"log global", "log global\n    log-format '%ci %ST'", "haproxy.cfg:14: frontend fe: the log-format at haproxy.cfg:7 needs nothing of the end"},
+		{"option abortonclose", "option abortonclose\n    log-steps request,connect", "log-steps without close"},
 		{" profile pointsman", "", "neither a profile"},
 		{"use_backend llama", "use_backend web", "never asked"},
 		{"option abortonclose", "option abortonclose\n    timeout queue 60s", "timeout queue is 1m0s"},
@@ -277,6 +279,11 @@ func TestAdvise(t *testing.T) {
 	}
 	if got := advise(t, strings.Replace(attachedSites[1].text, "option abortonclose", "option httplog", 1), false, want); len(got) != 1 || !strings.HasPrefix(got[0], "haproxy.cfg: defaults base: no \"option abortonclose\"") {
 		t.Errorf("without abortonclose: %q", got)
+	}
+	for _, ends := range []string{"log-format '%ci %ST %B'", "log-format '%ci %ST'\n    log-steps close", "log-format '%ci %{+Q}tsc'"} {
+		if got := advise(t, strings.Replace(good, "log global", "log global\n    "+ends, 1), true, want); len(got) != 0 {
+			t.Errorf("%s: %q", ends, got)
+		}
 	}
 	want.Inside = []string{"/elsewhere/run/pm.sock"}
 	if got := advise(t, strings.Replace(good, "# chroot", "\n    chroot", 1), true, want); len(got) != 0 {

@@ -96,3 +96,23 @@ func (a *adviser) asks(backend string) bool {
 	b := a.backend(backend)
 	return b != nil && a.block(b) != nil
 }
+
+// ofEnd finds in a log format what HAProxy knows at the end of a request only.
+var ofEnd = regexp.MustCompile(`%(\{[^}]*\})?(B|U|T[adtu]|ts|tsc|rc|bc|ac|fc|sc)\b`)
+
+// logsEnds reports a frontend whose requests are not logged at their end. With log
+// profiles, HAProxy logs when it has what the frontend's own format needs, or when
+// log-steps says.
+func (a *adviser) logsEnds(l lead, feed *rule) {
+	if !slices.Contains(feed.Words, "profile") {
+		return
+	}
+	steps, format := l.last("log-steps"), l.last("log-format")
+	switch {
+	case steps != nil && !strings.Contains(steps.Arg(1), "close") && steps.Arg(1) != "all":
+		a.say("log-steps", l.section, steps, "add close to it", "log-steps without close: the ends of requests are not reported")
+	case steps == nil && format != nil && !ofEnd.MatchString(format.Text()):
+		a.say("log-steps", l.section, feed, "add log-steps close below it",
+			"the log-format at %s:%d needs nothing of the end of a request, so that requests are logged before it and their ends are not reported", format.file, format.Line)
+	}
+}

@@ -156,7 +156,7 @@ const haproxyUser = `global
 defaults
     mode http
     log global
-    option httplog
+    log-format "%ci %ST"
     timeout connect 5s
     timeout client 60s
     timeout server 60s
