@@ -18,36 +18,88 @@ type rule struct {
 	file string
 }
 
-// section is one section of a configuration.
+// Section is one section of a configuration.
+type Section = section
+
 type section struct {
 	kind, name string
 	lines      []rule // the first is the section's own
 	defaults   *section
+	file       int // index of its file
+	end        int // the last line that is surely the section's
+}
+
+// Kind and Name are those of the section's first line; the name may be empty.
+func (s *section) Kind() string { return s.kind }
+
+// Name is the section's name.
+func (s *section) Name() string { return s.name }
+
+// File is the index of its file.
+func (s *section) File() int { return s.file }
+
+// Defaults are those that apply to it, nil for none.
+func (s *section) Defaults() *Section { return s.defaults }
+
+// End is the last line that says something in the section whatever holds of the
+// conditions around it: lines may be added behind it.
+func (s *section) End() int { return s.end }
+
+// Statements are its lines, the first of which is its own.
+func (s *section) Statements() (list []Statement) {
+	for i := range s.lines {
+		list = append(list, s.lines[i].Statement)
+	}
+	return list
 }
 
 // title is the section as messages name it.
 func (s *section) title() string { return strings.TrimSpace(s.kind + " " + s.name) }
 
-// divide reads the files in their order, as HAProxy does.
+// Divide reads files in their order, as HAProxy does.
+func Divide(files []File) []*Section { return divide(files) }
+
 func divide(files []File) (list []*section) {
-	var at, defaults *section
+	var defaults *section
 	named := map[string]*section{}
-	for _, f := range files {
-		at = nil
+	for file, f := range files {
+		var at *section
+		depth, closed := 0, false
 		for _, s := range ParseConfig(f.Text) {
 			if s.Words[0] == s.Section {
-				at = &section{kind: s.Section, name: s.Name, defaults: defaults}
+				at = &section{kind: s.Section, name: s.Name, defaults: defaults, file: file}
+				depth, closed = 0, false
 				if at.kind == "defaults" {
-					at.defaults, defaults, named[s.Name] = nil, at, at
+					at.defaults = nil
 				}
 				if i := slices.Index(s.Words, "from"); i > 0 && i+1 < len(s.Words) {
 					at.defaults = named[s.Words[i+1]]
+					if i == 1 {
+						at.name = ""
+					}
+				}
+				if at.kind == "defaults" {
+					defaults, named[at.name] = at, at
 				}
 				list = append(list, at)
 			}
-			if at != nil {
-				at.lines = append(at.lines, rule{s, f.Name})
+			if at == nil {
+				continue
 			}
+			// What follows a condition that began before the section may not be its.
+			switch s.Words[0] {
+			case ".if":
+				depth++
+			case ".else", ".elif", ".endif":
+				closed = closed || depth == 0
+				if s.Words[0] == ".endif" {
+					depth--
+				}
+			}
+			if !closed {
+				at.end = s.Line
+			}
+			at.lines = append(at.lines, rule{s, f.Name})
 		}
 	}
 	return list

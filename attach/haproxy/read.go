@@ -78,48 +78,14 @@ func read(paths []string) (*configuration, error) {
 
 // parse divides the sources into sections.
 func (c *configuration) parse() {
-	var defaults *section
-	named := map[string]*section{}
-	for file, src := range c.sources {
-		var at *section
-		depth, closed := 0, false
-		for _, s := range hap.ParseConfig(src.plain) {
-			if s.Words[0] == s.Section {
-				at = &section{kind: s.Section, name: s.Name, file: file, parent: defaults}
-				depth, closed = 0, false
-				if at.kind == "defaults" {
-					at.parent = nil
-				}
-				if i := slices.Index(s.Words, "from"); i > 0 && i+1 < len(s.Words) {
-					at.parent = named[s.Words[i+1]]
-					if i == 1 {
-						at.name = ""
-					}
-				}
-				if at.kind == "defaults" {
-					defaults, named[at.name] = at, at
-				}
-				c.sections = append(c.sections, at)
-			}
-			if at == nil {
-				continue
-			}
-			// A section whose end lies outside of the .if that it began in is
-			// not added to beyond that.
-			switch s.Words[0] {
-			case ".if":
-				depth++
-			case ".else", ".elif", ".endif":
-				closed = closed || depth == 0
-				if s.Words[0] == ".endif" {
-					depth--
-				}
-			}
-			if !closed {
-				at.last = s.Line
-			}
-			at.statements = append(at.statements, s)
-		}
+	var files []hap.File
+	for _, src := range c.sources {
+		files = append(files, hap.File{Name: src.Path, Text: src.plain})
+	}
+	of := map[*hap.Section]*section{}
+	for _, s := range hap.Divide(files) {
+		of[s] = &section{kind: s.Kind(), name: s.Name(), file: s.File(), last: s.End(), statements: s.Statements(), parent: of[s.Defaults()]}
+		c.sections = append(c.sections, of[s])
 	}
 }
 
