@@ -47,7 +47,25 @@ func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
 		return err
 	}
 	rep.checkRuntime(r)
+	rep.checkSocket(r.File.Listen.SPOE, "HAProxy", haproxyUser(o.HAProxyConfig))
 	return nil
+}
+
+// haproxyUser is the account that HAProxy's workers run as, "" if they do not change
+// it.
+func haproxyUser(paths []string) (user string) {
+	files, err := readFiles(paths)
+	if err != nil {
+		return ""
+	}
+	for _, f := range files {
+		for _, s := range haproxy.ParseConfig(f.Text) {
+			if s.Section == "global" && s.Is("user") {
+				user = s.Arg(1)
+			}
+		}
+	}
+	return user
 }
 
 // checkRendered renders the complete set into a folder and has HAProxy check it.

@@ -39,6 +39,7 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 			rep.found(f)
 		}
 	}
+	rep.checkSocket(r.File.Listen.Nginx, "nginx", nginx.User(own))
 	if binary == "" {
 		fmt.Fprintln(rep, "nginx: not in the path, so the configuration was not tried")
 	} else if err := nginxAccepts(binary, "-c", own); err != nil {

@@ -66,6 +66,19 @@ func (rep *report) checkRuntime(r *resolve.Config) {
 	fmt.Fprintf(rep, "runtime API %s: HAProxy answers, level %s\n", api, level)
 }
 
+// checkSocket reports an agent's socket that a proxy's user may not connect to. One
+// that is not there yet, and a user that is not here, say nothing.
+func (rep *report) checkSocket(listen, proxy, user string) {
+	path, ok := strings.CutPrefix(listen, "unix://")
+	if !ok || user == "" {
+		return
+	}
+	if problem := unreachable(path, user); problem != "" {
+		rep.found(advice.Finding{Level: advice.Fault, Rule: "socket", Problem: "socket " + path + ": " + problem + ": " + proxy + " cannot ask",
+			Remedy: "set listen.socket_group to a group of " + user + ", or with systemd SocketGroup= in the socket's unit"})
+	}
+}
+
 // mostAnswer bounds an answer of the runtime API, in bytes.
 const mostAnswer = 32 << 20
 

@@ -53,6 +53,20 @@ func Advise(file, feed string) ([]advice.Finding, error) {
 	return a.out, nil
 }
 
+// User is the account that nginx's workers run as, "" if the file does not say.
+func User(file string) string {
+	root, err := load(file)
+	if err != nil {
+		return ""
+	}
+	for _, d := range root.Own("user") {
+		if len(d.Args) > 0 {
+			return d.Args[0]
+		}
+	}
+	return ""
+}
+
 // leads reports whether an argument of d is that named location, or the one of a
 // set with a number.
 func leads(d *Directive, location string) bool {
