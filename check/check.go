@@ -29,7 +29,7 @@ type Options struct {
 }
 
 // ErrFaults is the error of a check that found faults.
-var ErrFaults = errors.New("something is missing: `pointsman render haproxy --attach` and `pointsman render nginx --attach` print the lines")
+var ErrFaults = errors.New("something is missing: `pointsman attach haproxy` and `pointsman attach nginx` put it in, `pointsman render … --attach` prints the lines")
 
 // report collects what a check finds, and prints it as it comes unless it is
 // JSON.

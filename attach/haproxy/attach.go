@@ -21,6 +21,11 @@ type Options struct {
 	// OwnFile puts our sections into a file in Out, which HAProxy has to be told
 	// to load, instead of the end of the user's last file.
 	OwnFile bool
+	// DropIn is the path of a drop-in of HAProxy's systemd unit, by which the unit
+	// loads that file too; empty for a unit without EXTRAOPTS. Defaults is the text of
+	// /etc/default/haproxy, which may set them.
+	DropIn   string
+	Defaults []byte
 	// Resolve reads a configuration of pointsman; the name is for its errors.
 	Resolve func(name string, text []byte) (*resolve.Config, error)
 }
@@ -161,9 +166,30 @@ func (p *plan) result(backends []*section, o Options, config attach.Change, spoe
 	if err := res.write(spoe, p.render.SPOE.Text); err != nil {
 		return nil, err
 	}
+	if o.OwnFile && o.DropIn != "" {
+		if err := res.unit(o, ownPath); err != nil {
+			return nil, err
+		}
+	}
 	res.Changes = append(res.Changes, config)
 	res.Notes = p.notes
 	return res, nil
+}
+
+// envFile is the file in Out with the options of HAProxy's unit.
+const envFile = "haproxy.env"
+
+// unitHead begins the drop-in.
+const unitHead = "# Has HAProxy load a file of pointsman's too. Written by `pointsman attach haproxy`.\n"
+
+// unit has HAProxy's systemd unit load the file, and keep its other options. The
+// options of the unit and of /etc/default/haproxy come before a drop-in's.
+func (r *Result) unit(o Options, file string) error {
+	env := filepath.Join(o.Out, envFile)
+	if err := r.write(env, CommandLine(file, o.Defaults)+"\n"); err != nil {
+		return err
+	}
+	return r.write(o.DropIn, unitHead+"[Service]\nEnvironmentFile="+env+"\n")
 }
 
 // write has a file of ours hold a text.
@@ -189,7 +215,15 @@ func Detach(o Options) (*Result, error) {
 		s.After = s.plain
 		res.Changes = append(res.Changes, s.Change)
 	}
-	for _, path := range []string{c.own, filepath.Join(o.Out, templates.AttachedFile), filepath.Join(o.Out, templates.SPOEFile)} {
+	unit, err := attach.Read(o.DropIn)
+	if err != nil && o.DropIn != "" {
+		return nil, err
+	}
+	units := []string{filepath.Join(o.Out, envFile), ""}
+	if strings.HasPrefix(string(unit.Before), unitHead) {
+		units[1] = o.DropIn
+	}
+	for _, path := range append(units, c.own, filepath.Join(o.Out, templates.AttachedFile), filepath.Join(o.Out, templates.SPOEFile)) {
 		if path == "" {
 			continue
 		}
@@ -199,7 +233,9 @@ func Detach(o Options) (*Result, error) {
 		}
 		if f.After = nil; f.Before != nil {
 			res.Changes = append(res.Changes, f)
-			if filepath.Base(path) == templates.AttachedFile {
+			if filepath.Base(path) == templates.AttachedFile && units[1] != "" {
+				res.Notes = append(res.Notes, "HAProxy must no longer load "+path+": systemctl daemon-reload && systemctl restart haproxy")
+			} else if filepath.Base(path) == templates.AttachedFile {
 				res.Notes = append(res.Notes, "HAProxy must no longer load "+path+": take that -f from its command line (EXTRAOPTS in /etc/default/haproxy on Debian)")
 			}
 		}

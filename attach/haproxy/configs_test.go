@@ -268,3 +268,50 @@ func TestVerifyBlamesTheRightFile(t *testing.T) {
 		t.Errorf("%v, want that it names %s", err, path)
 	}
 }
+
+// With a file of our own the unit keeps its options, and loads it.
+func TestDropIn(t *testing.T) {
+	for defaults, want := range map[string]string{
+		"":                              `EXTRAOPTS="-S /run/haproxy-master.sock -f OUT/pointsman.cfg"`,
+		"# EXTRAOPTS=\n":                `EXTRAOPTS="-S /run/haproxy-master.sock -f OUT/pointsman.cfg"`,
+		"EXTRAOPTS=\"-de -m 16\"\n":     `EXTRAOPTS="-de -m 16 -f OUT/pointsman.cfg"`,
+		"EXTRAOPTS='-S /x -f /a.cfg'\n": `EXTRAOPTS="-S /x -f /a.cfg -f OUT/pointsman.cfg"`,
+	} {
+		dir := t.TempDir()
+		o := options(place(t, "plain.cfg", dir), dir, "3.2")
+		o.OwnFile, o.Defaults, o.DropIn = true, []byte(defaults), filepath.Join(dir, "haproxy.service.d", "pointsman.conf")
+		r, err := Attach(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := attach.Write(r.Changes, t.TempDir(), "x", nil); err != nil {
+			t.Fatal(err)
+		}
+		env := filepath.Join(o.Out, "haproxy.env")
+		if text, err := os.ReadFile(env); err != nil || string(text) != strings.ReplaceAll(want, "OUT", o.Out)+"\n" {
+			t.Errorf("%q gives %s, %v", defaults, text, err)
+		}
+		if text, err := os.ReadFile(o.DropIn); err != nil || !strings.HasSuffix(string(text), "\n[Service]\nEnvironmentFile="+env+"\n") {
+			t.Errorf("%v, the drop-in is\n%s", err, text)
+		}
+		if again, err := Attach(o); err != nil || again.Changed() {
+			t.Errorf("a second time: %v", err)
+		}
+		d, err := Detach(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := attach.Write(d.Changes, t.TempDir(), "y", nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{env, o.DropIn} {
+			if _, err := os.Stat(path); err == nil {
+				t.Errorf("%s stays", path)
+			}
+		}
+		put(t, o.DropIn, "[Service]\nNice=1\n") // somebody else's
+		if d, err := Detach(o); err != nil || d.Changed() {
+			t.Errorf("detach changes another's drop-in: %v", err)
+		}
+	}
+}

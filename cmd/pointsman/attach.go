@@ -43,8 +43,9 @@ type (
 )
 
 func (f *attachFlags) options() attachhaproxy.Options {
+	defaults, _ := os.ReadFile("/etc/default/haproxy") // there may be none
 	return attachhaproxy.Options{
-		Paths: f.HAProxyConfig, Backends: f.Backend, Config: f.Config, Out: f.Out, OwnFile: f.OwnFile,
+		Paths: f.HAProxyConfig, Backends: f.Backend, Config: f.Config, Out: f.Out, OwnFile: f.OwnFile, Defaults: defaults, DropIn: dropIn(),
 		Resolve: func(name string, text []byte) (*resolve.Config, error) {
 			o := resolve.Options{Policies: policies, HAProxyVersion: f.Version, Installed: installedHAProxy}
 			c, err := config.Parse(name, text, os.Getenv, o.Checks())
@@ -56,6 +57,22 @@ func (f *attachFlags) options() attachhaproxy.Options {
 	}
 }
 
+// dropIn is where to extend the unit of Debian's HAProxy, which has a variable for
+// further options; empty where it is not installed.
+func dropIn() string {
+	for _, unit := range []string{"/etc/systemd/system/haproxy.service", "/usr/lib/systemd/system/haproxy.service", "/lib/systemd/system/haproxy.service"} {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			continue
+		}
+		if strings.Contains(string(text), "$EXTRAOPTS") {
+			return "/etc/systemd/system/haproxy.service.d/pointsman.conf"
+		}
+		return ""
+	}
+	return ""
+}
+
 func (c *attachHAProxyCmd) Run() error {
 	r, err := attachhaproxy.Attach(c.options())
 	if err != nil {
@@ -65,10 +82,11 @@ func (c *attachHAProxyCmd) Run() error {
 	if err := c.apply(os.Stdout, r); err != nil {
 		return err
 	}
-	if r.Load != "" {
-		defaults, _ := os.ReadFile("/etc/default/haproxy")
-		fmt.Fprintf(os.Stderr, "HAProxy has to load %s after your own files, by -f. On Debian put into /etc/default/haproxy\n    %s\nwhich keeps the master's socket, and restart HAProxy: a reload keeps the old command line.\n",
-			r.Load, attachhaproxy.CommandLine(r.Load, defaults))
+	switch {
+	case r.Load != "" && dropIn() != "":
+		fmt.Fprintf(os.Stderr, "HAProxy loads %s by a drop-in of its unit, %s, from its next restart on: systemctl daemon-reload && systemctl restart haproxy\n", r.Load, dropIn())
+	case r.Load != "":
+		fmt.Fprintf(os.Stderr, "HAProxy has to load %s after your own files, by -f on its command line; a reload keeps the old one: restart it\n", r.Load)
 	}
 	return nil
 }
@@ -127,6 +145,9 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 	}
 	for _, name := range copies {
 		fmt.Fprintln(w, "backup", name)
+	}
+	if r.Load == "" {
+		fmt.Fprintln(os.Stderr, "now reload HAProxy")
 	}
 	return nil
 }
