@@ -97,7 +97,16 @@ func (a *adviser) asks(backend string) bool {
 	return b != nil && a.block(b) != nil
 }
 
-// ofEnd finds in a log format what HAProxy knows at the end of a request only.
+// LogsAtEnd reports whether a log format has a field that HAProxy knows at the end of a
+// request only, so that it is written then.
+func LogsAtEnd(format string) bool { return ofEnd.MatchString(format) }
+
+// LogsRequest reports whether a log format has a field of the request's first line,
+// which HAProxy keeps only where nothing but the format says when to log.
+func LogsRequest(format string) bool { return ofRequest.MatchString(format) }
+
+var ofRequest = regexp.MustCompile(`%(\{[^}]*\})?(H[MPQUV]|HPO|r|hr|hrl|CC)\b|capture\.req`)
+
 var ofEnd = regexp.MustCompile(`%(\{[^}]*\})?(B|U|T[adtu]|ts|tsc|rc|bc|ac|fc|sc)\b`)
 
 // logsEnds reports a frontend whose requests are not logged at their end. With log
@@ -112,7 +121,7 @@ func (a *adviser) logsEnds(l lead, feed *rule) {
 	case steps != nil && !strings.Contains(steps.Arg(1), "close") && steps.Arg(1) != "all":
 		a.say("log-steps", l.section, steps, "add close to it", "log-steps without close: the ends of requests are not reported")
 	case steps == nil && format != nil && !ofEnd.MatchString(format.Text()):
-		a.say("log-steps", l.section, feed, "add log-steps close below it",
+		a.say("log-steps", l.section, feed, "add a field of the end, such as %B, to that log-format",
 			"the log-format at %s:%d needs nothing of the end of a request, so that requests are logged before it and their ends are not reported", format.file, format.Line)
 	}
 }

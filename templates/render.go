@@ -58,7 +58,7 @@ func feedFormat(event string) string {
 	if event == "close" {
 		// Of a request that the agent was not asked about. The path is not told, only
 		// how it ends.
-		who = " fe=%f me=%HM pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
+		who = " fe=%f me=%[method] pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
 	}
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
 		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +

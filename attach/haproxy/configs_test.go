@@ -315,3 +315,34 @@ func TestDropIn(t *testing.T) {
 		}
 	}
 }
+
+// From 3.2 on the frontend's format has to be one that is written at the end, and what
+// it says of the request's first line stays.
+func TestLogsAtEnd(t *testing.T) {
+	for format, want := range map[string]string{
+		"option httplog":                  "",
+		"log-format '%ci %r %ST %B'":      "",
+		"log-format '%ci %{+Q}r %ST %ts'": "",
+		"log-format '%ci %ST'":            "    log-steps close # pointsman-attach",
+		"option dontlognull":              "    log-steps close # pointsman-attach",
+		"log-format '%ci %HM %HU'":        `    log-format '%ci %HM %HU'" %ts" # pointsman-attach`,
+	} {
+		for _, where := range []string{"defaults\n", "frontend llm\n"} {
+			dir := t.TempDir()
+			path := place(t, "plain.cfg", dir)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, path, strings.Replace(strings.Replace(string(text), "    option  httplog\n", "", 1), where, where+"    "+format+"\n", 1))
+			r, err := Attach(options(path, dir, "3.2"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			patch := r.Patch()
+			if got := strings.Contains(patch, "+    log-steps") || strings.Contains(patch, "+    log-format"); got != (want != "") || !strings.Contains(patch, want) {
+				t.Errorf("%s in %s gives\n%s", format, where, patch)
+			}
+		}
+	}
+}

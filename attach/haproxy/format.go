@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"pointsman/attach"
+	hap "pointsman/haproxy"
 )
 
 // clfLog is what "option httplog clf" stands for.
@@ -16,15 +17,7 @@ const clfLog = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s 
 func (p *plan) format(f *section) attach.Line {
 	const why = "your format, with pointsman's fields before it"
 	fields := `"` + p.render.Fields + ` "`
-	format, at := f.find(begins("log-format"))
-	httplog, by := f.find(begins("option", "httplog"))
-	// What is set in the frontend overrides what its defaults set, and within
-	// one section the later line wins.
-	if format != nil && httplog != nil {
-		if at == by && httplog.Line > format.Line || at != by && closer(f, by, at) {
-			format = nil
-		}
-	}
+	format, at, httplog := f.logFormat()
 	switch {
 	case format != nil:
 		line := p.sources[at.file].lines[format.Line-1]
@@ -41,6 +34,42 @@ func (p *plan) format(f *section) attach.Line {
 		return attach.Line{Text: "log-format " + fields + "'" + clfLog + "'", Why: why}
 	}
 	return attach.Line{Text: "log-format " + fields + `"` + p.render.HTTPLog + `"`, Why: why}
+}
+
+// logFormat is the log-format that holds in a frontend, with its section, or nil; and
+// its option httplog.
+func (s *section) logFormat() (format *hap.Statement, at *section, httplog *hap.Statement) {
+	format, at = s.find(begins("log-format"))
+	httplog, by := s.find(begins("option", "httplog"))
+	// What is set in the frontend overrides what its defaults set, and within
+	// one section the later line wins.
+	if format != nil && httplog != nil {
+		if at == by && httplog.Line > format.Line || at != by && closer(s, by, at) {
+			format = nil
+		}
+	}
+	return format, at, httplog
+}
+
+// atEnd has a frontend log at the end of each request, from HAProxy 3.2 on. There the
+// feed has a format of its own, but the frontend's says when to log: a format that needs
+// nothing of the end is written before it, to all logs. log-steps says so too, but takes
+// the request's first line from formats that have it.
+func (p *plan) atEnd(f *section) attach.Line {
+	format, at, httplog := f.logFormat()
+	switch {
+	case format == nil && httplog != nil, format != nil && hap.LogsAtEnd(format.Text()):
+		return attach.Line{}
+	case format == nil || !hap.LogsRequest(format.Text()):
+		return attach.Line{Text: "log-steps close", Why: "each request is logged at its end"}
+	}
+	line := attach.Line{Text: "log-format " + argument(p.sources[at.file].lines[format.Line-1]) + `" %ts"`, Why: "your format, with a field at its end that is known then"}
+	p.note("%s: your log-format has no field that is known at the end of a request, so one is added: %%ts, how it ended", p.where(at, format.Line))
+	if at != f {
+		return line
+	}
+	p.replace(f, format.Line, line)
+	return attach.Line{}
 }
 
 // closer reports whether section a comes before b in the chain of f's defaults.

@@ -127,9 +127,9 @@ func (p *plan) frontend(f *section) error {
 		lines = append(lines, attach.Line{Text: text, Why: why})
 	}
 	if steps, _ := f.find(begins("log-steps")); steps == nil && p.render.Fields == "" {
-		// A format that needs nothing of the end is otherwise written earlier, and
-		// the feed's profile is not asked.
-		lines = append(lines, attach.Line{Text: "log-steps close", Why: "each request is logged at its end"})
+		if line := p.atEnd(f); line.Text != "" {
+			lines = append(lines, line)
+		}
 	}
 	if p.render.Fields != "" {
 		if format := p.format(f); format.Text != "" {

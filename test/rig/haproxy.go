@@ -156,7 +156,7 @@ const haproxyUser = `global
 defaults
     mode http
     log global
-    log-format "%ci %ST"
+    log-format "%%ci %%ST %%B"
     timeout connect 5s
     timeout client 60s
     timeout server 60s
