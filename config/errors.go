@@ -141,7 +141,7 @@ func nearest(s string, names []string) (list []string) {
 	}
 	slices.SortStableFunc(list, func(a, b string) int { return far[a] - far[b] })
 	if len(list) > 0 && far[list[0]] < 3 {
-		list = slices.DeleteFunc(list, func(name string) bool { return far[name] >= 3 })
+		list = slices.DeleteFunc(list, func(name string) bool { return far[name] > far[list[0]] })
 	}
 	return list[:min(len(list), shown)]
 }

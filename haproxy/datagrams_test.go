@@ -73,9 +73,9 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// A request that got an id and a replica, of which neither an answer nor an error
-// tells, was not asked about, but for those that the agent answered without a
-// replica. Nor was a chat that reached another backend.
+// Where most requests got an id and a replica, and neither an answer nor an error tells
+// of them, they are not asked about; but for those that the agent answered without a
+// replica. A few are POSTs without a body. Nor is a chat that reached another backend.
 func TestNotAsked(t *testing.T) {
 	d, _ := newDecider()
 	k := &link.Link{Proxy: "haproxy"}
@@ -84,6 +84,8 @@ func TestNotAsked(t *testing.T) {
 	k.Undecided()
 	for _, text := range []string{
 		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=excused me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
+		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
 		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
 		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=1 dec=- fe=late me=POST pa=completions PM.",
 		"PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=r1 fe=decided me=POST pa=completions PM.",

@@ -258,9 +258,10 @@ func (f *Feed) line(text []byte) {
 	f.link.Heard(time.Now())
 	p := f.decider.PoolNamed(l.pool)
 	switch {
-	case l.event == closed && l.unasked() && !f.link.Excused():
-		f.bypass(&l)
 	case l.event == closed:
+		if l.unasked() && !f.link.Excused() && f.link.Unasked() {
+			f.bypass(&l)
+		}
 		f.link.Ended(!l.failed, l.decided != nil && l.server != nil && !bytes.Equal(l.decided, l.server))
 		o := l.outcome()
 		o.Sent = o.Redispatched && f.RetrySent.Load()

@@ -70,3 +70,10 @@ func (l *Link) Excused() bool {
 		}
 	}
 }
+
+// Unasked counts a request that should have been asked about and was not. HAProxy does
+// not ask about a POST without a body, so that it reports true only where most requests
+// are such.
+func (l *Link) Unasked() bool {
+	return l.unasked.Add(1) > 2*l.asked.Load()+2
+}

@@ -32,6 +32,7 @@ type Link struct {
 	since      atomic.Int64 // when the first of these came
 	version    atomic.Pointer[string]
 	faults     [faults]atomic.Uint64
+	unasked    atomic.Uint64
 	undecided  atomic.Int64 // questions that were answered without a replica, and not heard of since
 
 	mu       sync.Mutex
