@@ -137,6 +137,21 @@ unpack_axe() {
 	rm -rf "$dir"
 }
 
+# unpack_uvicorn brings the server that Python's engines run in, for the tests that
+# compare how bodies are read. Without it they serve by Python's own library.
+unpack_uvicorn() {
+	[ -d "$cache/python/uvicorn" ] && return 0
+	say "unpacking uvicorn into $cache/python"
+	rm -rf "$cache/python.new"
+	if python3 -m pip install -q --disable-pip-version-check --target "$cache/python.new" 'uvicorn==0.38.0' >/dev/null 2>&1; then
+		rm -rf "$cache/python"
+		mv "$cache/python.new" "$cache/python"
+	else
+		say "no uvicorn; Python's own server takes its place"
+		rm -rf "$cache/python.new"
+	fi
+}
+
 case "${1:-}" in
 haproxy) host_packages haproxy:haproxy; exit 0 ;;
 nginx) host_packages nginx:nginx-light; exit 0 ;;
@@ -147,4 +162,5 @@ for suite in $suites; do
 	unpack "$suite"
 done
 unpack_promtool
+unpack_uvicorn
 say "proxies are ready"

@@ -69,7 +69,7 @@ func inPath(name string) string {
 // unpacked is the command line that runs a program of an unpacked suite through
 // that suite's own loader.
 func unpacked(suite, name string) []string {
-	dir := filepath.Join(cache(), suite)
+	dir := filepath.Join(Cache(), suite)
 	triplet, loader := "x86_64-linux-gnu", "ld-linux-x86-64.so.2"
 	if runtime.GOARCH == "arm64" {
 		triplet, loader = "aarch64-linux-gnu", "ld-linux-aarch64.so.1"
@@ -78,8 +78,8 @@ func unpacked(suite, name string) []string {
 	return []string{filepath.Join(libs, loader), "--library-path", libs, filepath.Join(dir, "usr/sbin", name)}
 }
 
-// cache is the folder that test/setup.sh fills.
-func cache() string {
+// Cache is the folder that test/setup.sh fills.
+func Cache() string {
 	if d := os.Getenv("POINTSMAN_CACHE"); d != "" {
 		return d
 	}

@@ -15,7 +15,7 @@ func Promtool(t testing.TB) string {
 	if p, err := exec.LookPath("promtool"); err == nil {
 		return p
 	}
-	p := filepath.Join(cache(), "promtool")
+	p := filepath.Join(Cache(), "promtool")
 	if _, err := os.Stat(p); err == nil {
 		return p
 	}
