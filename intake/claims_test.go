@@ -102,6 +102,10 @@ func TestAmbiguousBodies(t *testing.T) {
 	if r, ok := read(); ok || r.Decision.Status != 400 || r.Decision.Why != "two_models" {
 		t.Errorf("refused: %v %+v", ok, r.Decision)
 	}
+	b = []byte("{\x00\"\x00m\x00o\x00d\x00e\x00l\x00\"\x00:\x00\"\x00o\x00\"\x00}\x00")
+	if r, ok := read(); ok || r.Decision.Status != 400 || r.Decision.Why != "unreadable" {
+		t.Errorf("UTF-16: %v %+v", ok, r.Decision)
+	}
 	b = []byte(`{"model":"m","model":"m"}`)
 	if r, ok := read(); !ok {
 		t.Errorf("twice the same: %+v", r.Decision)

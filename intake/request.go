@@ -51,8 +51,11 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.scan(&in, t.scanLimit)
 	i.findSession(t, r, in.Headers)
 	r.Queued = t.priority && r.body.HasPriority
-	if t.oneModel && r.body.Ambiguous && !t.shadow {
+	if t.oneModel && !t.shadow && (r.body.Ambiguous || r.hidesModel(in.Body)) {
 		r.Decision = decider.Decision{Status: http.StatusBadRequest, Reason: "The body names more than one model.", Why: "two_models"}
+		if !r.body.Ambiguous {
+			r.Decision.Reason, r.Decision.Why = "The body is no JSON object in UTF-8.", "unreadable"
+		}
 		return false
 	}
 	to := i.find(t, r, &in)
@@ -80,6 +83,12 @@ func (i *Intake) Read(r *Request, in Input) bool {
 // OfMessages reports whether the client speaks Anthropic's Messages API, whose errors
 // have a form of their own.
 func (r *Request) OfMessages() bool { return r.endpoint == prompt.Messages }
+
+// hidesModel reports whether an engine may find another model in the body than is seen
+// here: Python's json also reads UTF-16 and UTF-32.
+func (r *Request) hidesModel(body []byte) bool {
+	return r.body.Opaque && r.endpoint != prompt.Other && len(body) > 0
+}
 
 // scan reads the body, as far as the proxy sent it.
 func (r *Request) scan(in *Input, limit int) {

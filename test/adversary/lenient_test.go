@@ -367,7 +367,7 @@ func TestLenientEngines(t *testing.T) {
 			if a.Err != nil {
 				t.Fatalf("%v\n%q", a.Err, body)
 			}
-			if a.Status != http.StatusOK || json.Unmarshal(a.Body, &v) != nil || v.Model == nil {
+			if a.Status != http.StatusOK || json.Unmarshal(a.Body, &v) != nil || v.Model == nil || *v.Model == "" {
 				refused++
 				continue
 			}
