@@ -20,7 +20,7 @@ func TestGrowth(t *testing.T) {
 		}
 		s, _ := rig.Replicas(t, r, 3, "least_work", "session: {headers: [x-session-id]}")
 		s.Edit("max_requests: 0", "max_requests: 64, admission: {wait: agent, tenants: [x-tenant]}, sticky_sessions: true")
-		s.Patient()
+		s.Unhurried()
 		s.Start()
 		const clients = 24
 		client := rig.NewClient(clients, true, false)
