@@ -116,21 +116,24 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	if leads {
 		lost = min(lost, old-s.most)
 	}
-	for i := list.slots[0].next; i != 0 && lost > 0; {
-		v := list.at(i)
-		i = v.next
-		if !concerns(v) {
-			continue
-		}
-		lost--
-		if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
-			p.reclaims.add(v.id)
-		}
-		if leads && v.from != "" {
-			p.report.ended(v, &Outcome{End: Expired})
-		}
-		if !p.peers.answers(v.from) {
-			p.expire(v, now)
+	// First those that only the feed has told of: it has lost lines since.
+	for _, adopted := range [...]bool{true, false} {
+		for i := list.slots[0].next; i != 0 && lost > 0; {
+			v := list.at(i)
+			i = v.next
+			if !concerns(v) || adopted != (v.decided == nil) {
+				continue
+			}
+			lost--
+			if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
+				p.reclaims.add(v.id)
+			}
+			if leads && v.from != "" {
+				p.report.ended(v, &Outcome{End: Expired})
+			}
+			if !p.peers.answers(v.from) {
+				p.expire(v, now)
+			}
 		}
 	}
 }

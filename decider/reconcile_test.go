@@ -92,3 +92,28 @@ func TestReclaimsWaitForTheFeed(t *testing.T) {
 		t.Error("reclaimed at once")
 	}
 }
+
+// Of requests that may be lost, those are that only the feed has told of: it lost lines
+// after that. One that was decided, and runs since before, stays.
+func TestLostOutcomesOfTheFeed(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1)
+	_, runs := decide(p)
+	p.FirstToken(runs, []byte("r0"))
+	clock.now = time.Second
+	var told []ID
+	for range 3 {
+		told = append(told, newID())
+		p.Connected(told[len(told)-1], []byte("r0"))
+	}
+	for clock.now < 9*time.Second {
+		clock.now += 100 * time.Millisecond
+		p.Engine("r0").Signals(Signals{Running: 1})
+	}
+	if n := p.Status().Reservations; n != 1 || !p.Holds(runs) {
+		t.Errorf("%d are left, the one that runs %t", n, p.Holds(runs))
+	}
+	p.Finished(Outcome{ID: runs, Server: []byte("r0")})
+	if n := p.Status().Reservations; n != 0 || p.reclaims.until != 0 {
+		t.Errorf("at the end %d, doubt until %v", n, p.reclaims.until)
+	}
+}
