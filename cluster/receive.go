@@ -27,7 +27,7 @@ func (n *Node) receive(message []byte) {
 	}
 	now := n.Clock()
 	p := n.peers[head.From]
-	key := wire.Key{}
+	var key wire.Key
 	if p != nil && p.epoch == head.Epoch {
 		key = p.key
 	} else {
