@@ -271,23 +271,32 @@ func TestCacheIsBounded(t *testing.T) {
 // Calls are bounded, and a replica without an address is not asked.
 func TestCallsAreBounded(t *testing.T) {
 	b := newBench(t, nil)
-	slow := make(chan struct{})
-	b.before = func() { <-slow }
 	pool := b.decider.Pool("llama")
-	for i := range uint64(maxCalls) {
-		if b.tokenizer.start(pool, Prompt{Turns: []uint64{i}}, 16) == nil {
-			t.Fatalf("call %d is refused", i)
-		}
+	ask := func(i uint64) *call {
+		return b.tokenizer.start(pool, Prompt{Body: []byte(talk("x")), Chat: true, Turns: []uint64{i}}, 16)
 	}
-	if b.tokenizer.start(pool, Prompt{Turns: []uint64{maxCalls}}, 16) != nil {
+	pending := map[uint64]*call{}
+	for i := range uint64(maxCalls) {
+		pending[i] = &call{done: make(chan struct{})}
+	}
+	b.tokenizer.calls = pending
+	if ask(maxCalls) != nil {
 		t.Error("one call more is accepted")
 	}
-	if b.tokenizer.start(pool, Prompt{Turns: []uint64{0}}, 16) == nil {
+	if ask(0) != pending[0] {
 		t.Error("a pending call is not shared")
 	}
-	close(slow)
+	delete(pending, 0)
+	if ask(maxCalls) == nil {
+		t.Error("a call is refused although another has ended")
+	}
+	b.tokenizer.mu.Lock()
+	for i := range uint64(maxCalls) {
+		delete(pending, i)
+	}
+	b.tokenizer.mu.Unlock()
 	b.idle()
-	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"fake"}, Policy: &kvAware{options: *b.options}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
+	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"fake"}, Policy: &kvAware{KVAware: new(policy.KVAware), options: *b.options}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
 	if lists, ok := b.tokenizer.tokenize(pool, []byte(talk("nowhere")), true); ok || lists != nil {
 		t.Errorf("%d prompts from nowhere", len(lists))
 	}
