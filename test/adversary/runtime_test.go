@@ -106,6 +106,7 @@ func TestHostileRuntimeAPI(t *testing.T) {
 			}
 		}()
 		s.Agent.Signal(syscall.SIGTERM)
+		<-s.Agent.Ended
 		s.Edit(filepath.Join(s.Dir, "haproxy.sock"), path)
 		s.Agent.Start()
 		s.Proxy.AwaitAgent()
