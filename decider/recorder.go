@@ -73,7 +73,8 @@ func handToRecorder(p *Pool, r *Request, seen []uint64, now time.Duration) {
 		return
 	}
 	e := &p.ended
-	e.Pool, e.Request, e.Lasted = p.name, r, now-e.At
+	// The proxy's clock and ours differ: no request ends before its first byte.
+	e.Pool, e.Request, e.Lasted = p.name, r, max(now-e.At, e.TTFT)
 	if e.Blocks = r.TextBlocks; len(e.Blocks) == 0 && p.ComparesText() && !r.Short {
 		e.Blocks = seen
 	}

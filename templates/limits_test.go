@@ -65,7 +65,7 @@ func TestMaxConn(t *testing.T) {
 		{[]Pool{pool(2, 0)}, 0, 4000},
 		{[]Pool{pool(2, 8)}, 1000, 5000},
 		{[]Pool{pool(40, 0), pool(10, 100)}, 200, 2*(40*512+1000) + 200},
-		{[]Pool{pool(0, 0)}, 0, 2 * 16 * 512},
+		{[]Pool{pool(0, 0)}, 0, 4000},
 	} {
 		v := &view{HAProxy: HAProxy{Pools: c.pools, Waiting: c.waiting}}
 		if got := v.MaxConn(); got != c.want {

@@ -176,7 +176,8 @@ func (v *view) Asked() string {
 
 // MaxConn is the connection limit of the rendered HAProxy: what its replicas serve
 // at a time, the same again for connections that clients keep between requests, and
-// what may wait.
+// what may wait. HAProxy does not start where the limit of descriptors is below twice
+// as much, so it is no more than a small installation's where the replicas are unknown.
 func (v *view) MaxConn() int {
 	places := 0
 	for _, p := range v.Pools {
@@ -187,18 +188,14 @@ func (v *view) MaxConn() int {
 			}
 			n += r.MaxConn
 		}
-		if len(p.Replicas) == 0 { // they come at run time
-			n = comingReplicas * replicaPlaces
-		}
 		places += n
 	}
 	return max(minMaxConn, 2*places) + v.Waiting
 }
 
 const (
-	replicaPlaces  = 512  // requests that a replica without a limit serves at a time: twice vLLM's 256
-	comingReplicas = 16   // of a pool that has none yet
-	minMaxConn     = 4000 // also of a small installation
+	replicaPlaces = 512  // requests that a replica without a limit serves at a time: twice vLLM's 256
+	minMaxConn    = 4000 // also of a small installation
 )
 
 // Half is how much of a body goes as its head, and as its tail, with large

@@ -190,14 +190,17 @@ func (n *Nginx) Reload() {
 		old[w] = true
 	}
 	n.cur.cmd.Process.Signal(syscall.SIGHUP)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		serves, left := false, false
 		for _, w := range n.Workers() {
-			if !old[w] {
-				return
-			}
+			serves = serves || !old[w]
+			left = left || old[w] && accepts(w)
+		}
+		if serves && !left {
+			return
 		}
 		if time.Now().After(deadline) {
-			n.t.Fatal("nginx has no new workers")
+			n.t.Fatal("nginx has no new workers, or old ones still accept connections")
 		}
 	}
 }

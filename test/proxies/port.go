@@ -151,3 +151,20 @@ func listens(pid int, port string) bool {
 	}
 	return false
 }
+
+// accepts reports whether the process still has a TCP socket on which it listens.
+func accepts(pid string) bool {
+	found := map[string]bool{}
+	sockets(func(_, _, state, inode string) {
+		if state == listening {
+			found["socket:["+inode+"]"] = true
+		}
+	})
+	fds, _ := filepath.Glob("/proc/" + pid + "/fd/*")
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && found[to] {
+			return true
+		}
+	}
+	return false
+}

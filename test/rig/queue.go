@@ -121,7 +121,7 @@ func (l *Leaver) Send(c Call) {
 	l.All.Go(func() {
 		if resp, err := l.client.Do(r); err == nil {
 			resp.Body.Close()
-			l.t.Errorf("a client that left was answered %d", resp.StatusCode)
+			l.t.Errorf("a client that left was answered %d: %v", resp.StatusCode, resp.Header)
 		}
 	})
 }
