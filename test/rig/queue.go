@@ -76,7 +76,7 @@ func (s *Site) AwaitQueued(band string, n int) {
 	s.T.Helper()
 	Eventually(s.T, 20*time.Second, fmt.Sprintf("%d of band %s wait", n, band), func() (bool, string) {
 		got := s.Queued(band)
-		return got == n, fmt.Sprint(got)
+		return got == n, fmt.Sprintf("%d, of %+v", got, s.Agent.Pools())
 	})
 }
 
