@@ -20,8 +20,7 @@ COVERAGE = 85
 # each release of each proxy.
 RACE_ROUND = ^Test(Mixed|Reload|UrgentOvertakes)$$
 
-# Each has a process of its own: one opens 20,000 connections, the other counts
-# requests over HTTP/2 that clients of an old process lose now and then.
+# Each holds many requests at a time and has a process of its own.
 ALONE = TestHoldingIsCheap TestLeavingWhileHeld
 
 export CGO_ENABLED = 0

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"pointsman/test/proxies"
 )
 
 // Whatever the line ends are, Strip returns what was there before Apply.
@@ -66,9 +68,7 @@ func TestApplyKeepsLineEnds(t *testing.T) {
 
 // patch applies what Diff returns.
 func TestDiff(t *testing.T) {
-	if _, err := exec.LookPath("patch"); err != nil {
-		t.Skip("no patch here")
-	}
+	proxies.Tool(t, "patch")
 	r := rand.New(rand.NewPCG(3, 4))
 	text := func() string {
 		var b strings.Builder

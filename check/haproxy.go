@@ -18,7 +18,7 @@ import (
 // spoeUnit is the installed unit of the sockets that systemd opens for the agent.
 const spoeUnit = "/etc/systemd/system/pointsman-spoe.socket"
 
-// packagedUnit is the same, of a package; one in /etc stands before it.
+// packagedUnit is the same unit as a package installs it; one in /etc overrides it.
 const packagedUnit = "/usr/lib/systemd/system/pointsman-spoe.socket"
 
 // checkHAProxy checks what concerns HAProxy.

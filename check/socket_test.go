@@ -12,7 +12,7 @@ import (
 // A socket that the proxy's user may not connect to is a fault.
 func TestSocketPermissions(t *testing.T) {
 	if _, err := osuser.Lookup("nobody"); err != nil {
-		t.Skip("no user nobody here")
+		t.Fatal(err) // every Unix has it
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {

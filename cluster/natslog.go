@@ -21,7 +21,7 @@ type natsLog struct {
 	last map[string]time.Time // by format
 }
 
-// mostFormats bounds the kinds of lines that are told apart.
+// mostFormats bounds how many kinds of lines are counted separately.
 const mostFormats = 256
 
 // often reports whether such a line was passed on within the last minute.

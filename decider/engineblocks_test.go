@@ -107,7 +107,7 @@ func TestFollowersTakeTurns(t *testing.T) {
 	}
 	q, _ := newTestPool(LeastWork{}, 1)
 	if q.Engine("r0").FollowBlocks() != 0 {
-		t.Error("a pool that does not look at tokens is told of blocks")
+		t.Error("a pool whose policy does not compare tokens follows blocks")
 	}
 }
 

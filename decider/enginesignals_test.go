@@ -181,7 +181,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 	})
 }
 
-// An engine whose count is told needs no clock: what it has not counted waits.
+// An engine that counts first tokens needs no clock: what it has not counted waits.
 func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	p.Engine("r0").FirstTokens(0)

@@ -156,7 +156,7 @@ func TestUnreservedEndBlamesNobody(t *testing.T) {
 }
 
 // A request that makes every replica answer 500, eight times a second among others,
-// moves nothing. Nor does one that is not implemented.
+// moves nothing. Nor does one that every replica answers 501.
 func TestPoisonMovesNothing(t *testing.T) {
 	for _, status := range []int{500, 501} {
 		p, clock := newTestPool(&RoundRobin{}, 4)

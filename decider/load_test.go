@@ -191,7 +191,7 @@ func backlogs(p *Pool, clock *testClock, by time.Duration) []float64 {
 func TestQueueFallsAsTheHeadIsComputed(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	_, before := decide(p, document(0, 4, 0))
-	serve(p, before, "r0") // first tokens are told
+	serve(p, before, "r0") // first tokens are reported
 	_, first := decide(p, document(1, 4, 0))
 	_, second := decide(p, document(2, 4, 0))
 	work := prefillCost(4*testBlock, 4*testBlock)
@@ -319,8 +319,8 @@ func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
 	}
 }
 
-// What runs at one time is in the cache at one time, whatever size is told,
-// unless the engine itself tells it.
+// What runs at one time is in the cache at one time, whatever size is configured,
+// unless the engine itself reports one.
 func TestCacheSizeIsSeen(t *testing.T) {
 	const told = 100 * testBlock
 	p, clock := newTestPool(LeastWork{}, 1)

@@ -7,7 +7,7 @@ import (
 	"pointsman/decider/queue"
 )
 
-// rough panics in everything that it is called for, once it is told to.
+// rough panics in each of its methods, once the test sets it to.
 type rough struct {
 	LeastRequests
 	on *bool

@@ -116,7 +116,7 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	if leads {
 		lost = min(lost, old-s.most)
 	}
-	// First those that only the feed has told of: it has lost lines since.
+	// First those that only the feed has reported: it has lost lines since.
 	for _, adopted := range [...]bool{true, false} {
 		for i := list.slots[0].next; i != 0 && lost > 0; {
 			v := list.at(i)

@@ -93,8 +93,8 @@ func TestReclaimsWaitForTheFeed(t *testing.T) {
 	}
 }
 
-// Of requests that may be lost, those are that only the feed has told of: it lost lines
-// after that. One that was decided, and runs since before, stays.
+// Of requests that may be lost, those that only the feed has reported end first: it lost
+// lines after that. One that was decided before, and still runs, stays.
 func TestLostOutcomesOfTheFeed(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	_, runs := decide(p)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/bytedance/sonic"
+
+	"pointsman/test/proxies"
 )
 
 // built is the folder with what `make release` has made; `make package-test` names it.
@@ -172,7 +174,7 @@ func newer(t *testing.T, deb string) string {
 // lintian has nothing to say but what is overridden with a reason.
 func TestPackageLintian(t *testing.T) {
 	dir := built(t)
-	tool(t, "lintian")
+	proxies.Tool(t, "lintian")
 	for _, arch := range []string{"amd64", "arm64"} {
 		out, _ := exec.Command("lintian", "--fail-on", "error,warning", one(t, dir, "pointsman_*_"+arch+".deb")).CombinedOutput()
 		for line := range strings.Lines(string(out)) {

@@ -10,21 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"pointsman/test/proxies"
 )
 
 const units = "../templates/systemd"
-
-// tool skips where a program is missing, but not in CI.
-func tool(t *testing.T, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is missing", name)
-	}
-	t.Skipf("%s is missing", name)
-}
 
 // installed copies the units to a folder of their own, with a program in the
 // agent's place that is there on every machine.
@@ -45,7 +35,7 @@ func installed(t *testing.T) string {
 }
 
 func TestUnitsVerify(t *testing.T) {
-	tool(t, "systemd-analyze")
+	proxies.Tool(t, "systemd-analyze")
 	dir := installed(t)
 	// systemd-analyze exits with 0 on an unknown key; that it is silent says more.
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no",
@@ -62,7 +52,7 @@ func TestUnitsVerify(t *testing.T) {
 }
 
 func TestServiceIsHardened(t *testing.T) {
-	tool(t, "systemd-analyze")
+	proxies.Tool(t, "systemd-analyze")
 	const worst = 2.0
 	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager",
 		filepath.Join(installed(t), "pointsman.service")).CombinedOutput()
@@ -76,7 +66,7 @@ func TestServiceIsHardened(t *testing.T) {
 }
 
 func TestUserIsMade(t *testing.T) {
-	tool(t, "systemd-sysusers")
+	proxies.Tool(t, "systemd-sysusers")
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
 		t.Fatal(err)

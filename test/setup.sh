@@ -157,7 +157,8 @@ haproxy) host_packages haproxy:haproxy; exit 0 ;;
 nginx) host_packages nginx:nginx-light; exit 0 ;;
 page) host_packages chromium:chromium; unpack_axe; exit 0 ;;
 esac
-host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd
+host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd \
+	patch:patch groff:groff bash:bash python3:python3
 for suite in $suites; do
 	unpack "$suite"
 done

@@ -128,20 +128,11 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 		fmt.Fprintln(os.Stderr, "no haproxy here: the result was not checked")
 	}
 	if !f.Write {
-		return preview(w, r)
+		return preview(w, r.Changes)
 	}
-	copies, err := attach.Write(r.Changes, filepath.Join(f.Out, "backup"), time.Now().Format("20060102-150405"), nil)
+	copies, err := writeChanges(w, r.Changes, f.Out)
 	if err != nil {
 		return err
-	}
-	for _, c := range r.Changes {
-		switch {
-		case !c.Changes():
-		case c.After == nil:
-			fmt.Fprintln(w, "removed", c.Path)
-		default:
-			fmt.Fprintln(w, "wrote", c.Path)
-		}
 	}
 	for _, name := range copies {
 		fmt.Fprintln(w, "backup", name)
@@ -153,14 +144,32 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 }
 
 // preview prints the change of each file as a diff.
-func preview(w io.Writer, r *attachhaproxy.Result) error {
-	for _, c := range r.Changes {
+func preview(w io.Writer, changes []attach.Change) error {
+	for _, c := range changes {
 		if _, err := io.WriteString(w, attach.Diff(c.Path, c.Before, c.After)); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(os.Stderr, "nothing is written yet: add --write, or apply this with patch -d / -p1")
 	return nil
+}
+
+// writeChanges writes the changes, says which, and returns the backups that it made below out.
+func writeChanges(w io.Writer, changes []attach.Change, out string) (copies []string, err error) {
+	copies, err = attach.Write(changes, filepath.Join(out, "backup"), time.Now().Format("20060102-150405"), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		switch {
+		case !c.Changes():
+		case c.After == nil:
+			fmt.Fprintln(w, "removed", c.Path)
+		default:
+			fmt.Fprintln(w, "wrote", c.Path)
+		}
+	}
+	return copies, nil
 }
 
 // haproxyBinary finds HAProxy in the path, or where a plain user's path does

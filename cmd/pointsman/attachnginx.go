@@ -6,12 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
-	"pointsman/attach"
 	attachnginx "pointsman/attach/nginx"
 	"pointsman/config"
 	"pointsman/resolve"
@@ -101,26 +98,11 @@ func (f *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) er
 		fmt.Fprintln(os.Stderr, "no nginx here: the result was not checked")
 	}
 	if !f.Write {
-		for _, change := range r.Changes {
-			if _, err := io.WriteString(w, attach.Diff(change.Path, change.Before, change.After)); err != nil {
-				return err
-			}
-		}
-		fmt.Fprintln(os.Stderr, "nothing is written yet: add --write, or apply this with patch -d / -p1")
-		return nil
+		return preview(w, r.Changes)
 	}
-	copies, err := attach.Write(r.Changes, filepath.Join(f.Out, "backup"), time.Now().Format("20060102-150405"), nil)
+	copies, err := writeChanges(w, r.Changes, f.Out)
 	if err != nil {
 		return err
-	}
-	for _, change := range r.Changes {
-		switch {
-		case !change.Changes():
-		case change.After == nil:
-			fmt.Fprintln(w, "removed", change.Path)
-		default:
-			fmt.Fprintln(w, "wrote", change.Path)
-		}
 	}
 	if len(copies) > 0 {
 		fmt.Fprintln(w, "backup", strings.Join(copies, " "))

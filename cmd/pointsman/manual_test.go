@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"pointsman/manual"
+	"pointsman/test/proxies"
 )
 
 func model(t *testing.T) *kong.Application {
@@ -45,9 +46,7 @@ func TestManPages(t *testing.T) {
 	if err != nil || len(files) != len(pages) {
 		t.Errorf("%v, %v", files, err)
 	}
-	if _, err := exec.LookPath("groff"); err != nil {
-		t.Skip("no groff to read the pages")
-	}
+	proxies.Tool(t, "groff")
 	for _, f := range files {
 		out, err := exec.Command("groff", "-ww", "-man", "-z", "-Tutf8", f).CombinedOutput()
 		if err != nil || len(out) > 0 {
@@ -58,10 +57,7 @@ func TestManPages(t *testing.T) {
 
 // What bash offers after some words.
 func TestBashCompletion(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
+	bash := proxies.Tool(t, "bash")
 	script, err := run(t, "completion", "bash")
 	if err != nil {
 		t.Fatal(err)

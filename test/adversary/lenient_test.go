@@ -43,10 +43,7 @@ type python struct {
 
 func startPython(t *testing.T) *python {
 	t.Helper()
-	bin, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3 on this machine")
-	}
+	bin := proxies.Tool(t, "python3")
 	cmd := exec.CommandContext(t.Context(), bin, "testdata/lenient.py")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -322,10 +319,7 @@ func TestLenientParser(t *testing.T) {
 // address.
 func startLenient(t *testing.T) string {
 	t.Helper()
-	bin, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3 on this machine")
-	}
+	bin := proxies.Tool(t, "python3")
 	address := rig.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.Command(bin, "testdata/lenient.py", port)

@@ -51,7 +51,7 @@ type Nginx struct {
 	bin   Binary
 	args  []string
 	ports []string
-	log   buffer
+	log   Buffer
 	cur   *process
 }
 

@@ -29,7 +29,7 @@ type Proc struct {
 	args  []string
 	ports []string // that the configuration binds
 	api   string   // runtime API socket that passes listeners on, or empty
-	log   buffer
+	log   Buffer
 	cur   *process
 	all   []*process
 }
@@ -220,19 +220,19 @@ func EndWithTest(cmd *exec.Cmd, sig syscall.Signal) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: sig}
 }
 
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
+// Buffer is a bytes.Buffer for several goroutines.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-func (b *buffer) String() string {
+func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()

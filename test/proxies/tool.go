@@ -25,3 +25,18 @@ func Promtool(t testing.TB) string {
 	t.Skip("no promtool on this machine; test/setup.sh brings it")
 	return ""
 }
+
+// Tool returns the path of a program that a test runs. Without it the test is skipped,
+// but with CI=true it fails: test/setup.sh installs it.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is missing; test/setup.sh installs it", name)
+	}
+	t.Skipf("%s is missing; test/setup.sh installs it", name)
+	return ""
+}

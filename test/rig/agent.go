@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,27 +24,9 @@ type Agent struct {
 	t      testing.TB
 	Config string
 	Admin  string // host:port
-	Log    output
+	Log    proxies.Buffer
 	Cmd    *exec.Cmd
 	Ended  chan struct{}
-}
-
-// output collects what a process writes.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // NewAgent returns an agent that is not started. It ends with the test, which
