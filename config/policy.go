@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -60,6 +61,39 @@ func (p *Policy) Decode(into any) error {
 		return d.errs.sorted()
 	}
 	return nil
+}
+
+// Flow is the policy as the file has it, in one line: its name, or {name: session,
+// fallbacks: 2}.
+func (p *Policy) Flow() string {
+	if len(p.options) == 0 {
+		return p.Name
+	}
+	n := pair("name", text(p.Name))
+	for _, o := range p.options {
+		n.Content = append(n.Content, inFlow(o))
+	}
+	n.Style = yaml.FlowStyle
+	line, err := yaml.Marshal(n)
+	if err != nil {
+		panic(err) // what was read can be written
+	}
+	return strings.TrimSuffix(string(line), "\n")
+}
+
+// inFlow copies a node without comments and aliases, for a line of its own.
+func inFlow(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	c := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ (yaml.LiteralStyle | yaml.FoldedStyle)}
+	if strings.ContainsAny(n.Value, "\n") {
+		c.Style = yaml.DoubleQuotedStyle
+	}
+	for _, child := range n.Content {
+		c.Content = append(c.Content, inFlow(child))
+	}
+	return c
 }
 
 // Refuse returns an error at the position of an option whose value is of the

@@ -98,3 +98,38 @@ func TestWriteMasksSecrets(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A policy in one line is the same policy when it is read again.
+func TestPolicyFlow(t *testing.T) {
+	for written, want := range map[string]string{
+		"session":                           "session",
+		"{name: session}":                   "session",
+		"{load_bound: 1.25, name: session}": "{name: session, load_bound: 1.25}",
+		"{name: session, x: &n 'a: b', y: [*n, 'it''s']}":                                 "{name: session, x: 'a: b', y: ['a: b', 'it''s']}",
+		"\n      name: round_robin\n      formula: |  # ours\n        a +\n          b\n": `{name: round_robin, formula: "a +\n  b\n"}`,
+	} {
+		text := func(policy string) string {
+			return "pools: {p: {models: [m], replicas: {r1: {address: '10.0.0.1:8000'}}, policy: " + policy + "}}\n"
+		}
+		if strings.Contains(written, "\n") {
+			text = func(policy string) string {
+				return "pools:\n  p:\n    models: [m]\n    replicas: {r1: {address: '10.0.0.1:8000'}}\n    policy: " + policy + "\n"
+			}
+		}
+		read := func(written string) Policy {
+			c, err := Parse("f", []byte(text(written)), nil, Checks{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Pools["p"].Policy
+		}
+		p := read(written)
+		if got := p.Flow(); got != want {
+			t.Errorf("%s is written as %s, want %s", written, got, want)
+		}
+		again := read(p.Flow())
+		if got := again.Flow(); got != want {
+			t.Errorf("read again, %s is %s", want, got)
+		}
+	}
+}

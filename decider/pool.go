@@ -15,6 +15,7 @@ type PoolConfig struct {
 	LoRA       []string
 	Policy     Policy // must not be shared between pools
 	PolicyName string // what Decision.Why says
+	PolicyFlow string // the policy with its options, as in the configuration; "" = its name
 	// PolicyKey is equal for equal policies with equal options: then the pool
 	// keeps the policy it has, with what that has learned.
 	PolicyKey string

@@ -58,6 +58,7 @@ type ReplicaStatus struct {
 type PoolStatus struct {
 	Name         string          `json:"name"`
 	Policy       string          `json:"policy"`
+	PolicyFlow   string          `json:"-"` // with its options
 	Models       []string        `json:"models"`
 	Replicas     []ReplicaStatus `json:"replicas"`
 	Reservations int             `json:"reservations"`
@@ -96,6 +97,7 @@ func (p *Pool) Status() PoolStatus {
 	s := PoolStatus{
 		Name:          p.name,
 		Policy:        p.config.PolicyName,
+		PolicyFlow:    p.config.PolicyFlow,
 		Models:        append(append([]string{}, p.config.Models...), p.config.LoRA...),
 		Reservations:  p.account.len(),
 		Decisions:     p.stats.Decisions,

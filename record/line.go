@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -30,7 +31,7 @@ type Header struct {
 // HeaderPool is what a pool was as the recording began.
 type HeaderPool struct {
 	Name        string `json:"name"`
-	Policy      string `json:"policy"`
+	Policy      string `json:"policy"`           // with its options, as in the configuration
 	Shadow      bool   `json:"shadow,omitempty"` // the proxy balances by itself
 	Replicas    int    `json:"replicas"`
 	CacheTokens int    `json:"cache_tokens"` // of the replica with the least
@@ -41,7 +42,7 @@ func header(d *decider.Decider) []byte {
 	h := Header{Recorder: By, Form: Form, Time: time.Now().UTC().Format(time.RFC3339), Pools: []HeaderPool{}}
 	for _, p := range d.Pools() {
 		s := p.Status()
-		pool := HeaderPool{Name: s.Name, Policy: s.Policy, Shadow: s.Shadow != nil && s.Shadow.Share == 1, Replicas: len(s.Replicas)}
+		pool := HeaderPool{Name: s.Name, Policy: cmp.Or(s.PolicyFlow, s.Policy), Shadow: s.Shadow != nil && s.Shadow.Share == 1, Replicas: len(s.Replicas)}
 		for i, r := range s.Replicas {
 			if i == 0 || r.CacheTokens < pool.CacheTokens {
 				pool.CacheTokens = r.CacheTokens

@@ -50,7 +50,7 @@ func newBench(t *testing.T) *bench {
 	d.Secret = []byte("secret")
 	in := intake.New(d)
 	in.Apply(intake.Config{
-		Pools:   []decider.PoolConfig{{Name: "chat", Models: []string{"m"}, Policy: first{}, PolicyName: "first", Replicas: decidertest.Replicas(3)}},
+		Pools:   []decider.PoolConfig{{Name: "chat", Models: []string{"m"}, Policy: first{}, PolicyName: "first", PolicyFlow: "{name: first, of: 3}", Replicas: decidertest.Replicas(3)}},
 		Session: session.NewHeaders([]string{"x-session-id"}),
 	})
 	epoch := time.UnixMilli(1_700_000_000_000).Add(-time.Hour)
@@ -127,7 +127,7 @@ func TestFile(t *testing.T) {
 	b.serve("after it", "s", 1000)
 
 	header, lines, raw := read(t, path)
-	if header.Form != Form || len(header.Pools) != 1 || header.Pools[0] != (HeaderPool{Name: "chat", Policy: "first", Replicas: 3, CacheTokens: decider.DefaultCacheTokens}) {
+	if header.Form != Form || len(header.Pools) != 1 || header.Pools[0] != (HeaderPool{Name: "chat", Policy: "{name: first, of: 3}", Replicas: 3, CacheTokens: decider.DefaultCacheTokens}) {
 		t.Errorf("header %+v", header)
 	}
 	if len(lines) != 3 || len(keys) != 3 {
@@ -166,7 +166,7 @@ func TestFile(t *testing.T) {
 	}
 
 	replayed, err := trace.ReadFile(path, trace.Options{})
-	if err != nil || len(replayed.Requests) != 3 || replayed.Requests[0].Output != 7 || len(replayed.Requests[1].Blocks) != 3 || replayed.Recorded.Policy != "first" {
+	if err != nil || len(replayed.Requests) != 3 || replayed.Requests[0].Output != 7 || len(replayed.Requests[1].Blocks) != 3 || replayed.Recorded.Policy != "{name: first, of: 3}" {
 		t.Errorf("as simulate reads it: %+v %v", replayed, err)
 	}
 }

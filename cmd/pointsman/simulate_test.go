@@ -3,14 +3,23 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"github.com/alecthomas/kong"
 	"github.com/bytedance/sonic"
+
+	"pointsman/config"
+	"pointsman/decider"
+	"pointsman/intake"
+	"pointsman/record"
+	"pointsman/resolve"
 )
 
 // simulateArgs parses the arguments of simulate as main does.
@@ -132,6 +141,43 @@ func TestSimulateRefuses(t *testing.T) {
 		c := simulateArgs(t, append([]string{"--trace", trace}, strings.Fields(args)...)...)
 		if err := c.run(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want … %s …", args, err, want)
+		}
+	}
+}
+
+// The policy of a recording is replayed with the options that it had.
+func TestSimulateRecordedOptions(t *testing.T) {
+	text := "pools: {chat: {models: [m], replicas: {r1: {address: '10.0.0.1:1'}, r2: {address: '10.0.0.2:1'}}, policy: {load_bound: 1.25, name: session}}}\n"
+	o := resolve.Options{Policies: policies}
+	c, err := config.Parse("f", []byte(text), nil, o.Checks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decider.New(func() time.Duration { return time.Hour }, func() uint64 { return 1 })
+	in := intake.New(d)
+	in.Apply(r.Intake(time.Now()))
+	folder := t.TempDir()
+	path := filepath.Join(folder, "mine.jsonl.gz")
+	recorder := record.New(d, time.Now(), metrics.NewSet())
+	stop := recorder.File(record.FileOptions{Path: path, MaxBytes: 1 << 20, MaxFiles: 2}, slog.New(slog.DiscardHandler))
+	for i := range 50 {
+		body := fmt.Appendf(nil, `{"model":"m","stream":true,"messages":[{"role":"user","content":"%d"}]}`, i)
+		var q intake.Request
+		in.Handle(&q, intake.Input{ID: fmt.Appendf(nil, "%032x", i), Path: []byte("/v1/chat/completions"), Body: body, BodySize: len(body)}, nil)
+		d.Pool("chat").Finished(decider.Outcome{ID: q.ID, Server: []byte(q.Decision.Server), Status: 200, Bytes: 1000})
+	}
+	stop()
+	var out bytes.Buffer
+	if err := simulateArgs(t, "--trace", path, "--rate", "4").run(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"recorded with {name: session, load_bound: 1.25}: 50 served", "\n{name: session, load_bound: 1.25}\n", "against {name: session, load_bound: 1.25}."} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }

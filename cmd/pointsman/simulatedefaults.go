@@ -54,11 +54,11 @@ func (c *simulateCmd) defaults(t *trace.Trace) defaults {
 	}
 	ran := ""
 	if r != nil && !r.Shadow && r.Policy != "" {
-		// Only the name is recorded: a policy may need options.
+		// It may be one of another version or build, and old recordings lack the options.
 		if _, err := replay.ParsePolicies(policies, []string{r.Policy}); err == nil {
 			ran = r.Policy
 		} else if c.Policy == nil || c.Baseline == "" {
-			fmt.Fprintf(os.Stderr, "The recorded policy %s has options that are not in the recording: give it with --policy and --baseline.\n", r.Policy)
+			fmt.Fprintf(os.Stderr, "The policy that was recorded cannot be replayed: give one with --policy and --baseline. (%v)\n", err)
 		}
 	}
 	if d.baseline == "" {
