@@ -127,6 +127,59 @@ func TestShadowRefusesNothing(t *testing.T) {
 	}
 }
 
+// Of a pool with an admission, the share that is left to the proxy neither waits nor is
+// refused. What it occupies keeps the decided share waiting.
+func TestShadowOfAShareWithAdmission(t *testing.T) {
+	p := decidertest.New(policy.LeastWork{}, 1, inShadow(0.5), func(c *decider.PoolConfig) {
+		c.Admission = &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", MaxRequests: 2, TTL: time.Minute}}}
+		c.Limit = 1
+	})
+	decided, left := -1, -1
+	for n := 0; decided < 0 || left < 0; n++ {
+		r := p.Request(decidertest.InSession(n))
+		if p.Shadows(r) {
+			left = n
+		} else {
+			decided = n
+		}
+	}
+	submit := func(session int) (*decider.Request, *decider.Decision, bool) {
+		r, d := p.Request(decidertest.InSession(session)), new(decider.Decision)
+		return r, d, p.Submit(r, d, nobody{})
+	}
+	first, d, held := submit(left)
+	if held || !d.Unsteered {
+		t.Fatalf("left to the proxy: held %t, %+v", held, d)
+	}
+	p.Connected(first.ID, []byte("r0"))
+	_, waiting, held := submit(decided)
+	if !held || waiting.Server != "" {
+		t.Errorf("decided, with a replica that is full: held %t, %+v", held, waiting)
+	}
+	submit(decided)
+	if _, d, held := submit(decided); held || d.Status != 429 {
+		t.Errorf("decided, with a queue that is full: held %t, %+v", held, d)
+	}
+	second, d, held := submit(left)
+	if held || d.Status != 0 || !d.Unsteered {
+		t.Errorf("left to the proxy, with a queue that is full: held %t, %+v", held, d)
+	}
+	p.Connected(second.ID, []byte("r0"))
+	p.Serve(first.ID, "r0")
+	if waiting.Server != "" {
+		t.Error("a request is sent although what was left to the proxy fills the replica")
+	}
+	p.Serve(second.ID, "r0")
+	if waiting.Server != "r0" {
+		t.Errorf("with room, it is not sent: %+v", waiting)
+	}
+}
+
+// nobody waits for a decision.
+type nobody struct{}
+
+func (nobody) Decided() {}
+
 // What the proxy never reports ends with the lease, and failures count.
 func TestShadowEnds(t *testing.T) {
 	p := decidertest.New(policy.LeastWork{}, 2, inShadow(1), func(c *decider.PoolConfig) { c.Lease = time.Minute })

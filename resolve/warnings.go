@@ -15,6 +15,13 @@ func (r *Config) Warnings() (w []error) {
 	}
 	for i := range r.Pools {
 		p := &r.Pools[i]
+		if left := r.File.Shadow(p.Pool); left > 0 && left < 1 && p.Admission != nil {
+			of := p.Pool
+			if p.Pool.Mode == "" {
+				of = nil // the one of all pools
+			}
+			w = append(w, r.File.Refusal(of, "mode", "only the %.3g%% of the requests that are decided wait and are refused; the others pass the admission, and take capacity at once", 100*(1-left)))
+		}
 		if user, ok := p.Policy.(decider.TokenUser); ok {
 			w = append(w, r.lateTokens(p, user.Tokens().Timeout)...)
 		} else {

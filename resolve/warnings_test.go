@@ -25,6 +25,12 @@ func TestWarnings(t *testing.T) {
 		{"listen: {nginx: '127.0.0.1:1'}\n", "policy: {name: kv_aware, timeout: 1s}, ", "", []string{
 			"f:2:64: pools[llama].policy.timeout: a request waits up to 1s for its tokens, but the proxy waits only 50ms for the decision (haproxy.processing_timeout)",
 			"f:2:64: pools[llama].policy.timeout: a request waits up to 1s for its tokens, but the proxy waits only 100ms for the decision (nginx.processing_timeout)"}},
+		{"", "mode: 10%, policy: least_work_late, ", "", []string{
+			"f:1:36: pools[llama].mode: only the 10% of the requests that are decided wait and are refused; the others pass the admission, and take capacity at once"}},
+		{"mode: 12.5%\n", "admission: {wait: agent}, ", "", []string{
+			"f:1:7: mode: only the 12.5% of the requests that are decided wait and are refused; the others pass the admission, and take capacity at once"}},
+		{"mode: shadow\n", "policy: least_work_late, ", "", nil},
+		{"mode: 10%\n", "", "", nil},
 	} {
 		text := fmt.Sprintf("%spools: {llama: {models: [m], %sreplicas: {r1: {address: 'h:1'%s}}}}\n", c.top, c.pool, c.replica)
 		r, err := parse(t, text)
