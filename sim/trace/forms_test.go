@@ -11,7 +11,7 @@ import (
 )
 
 // forms are files of each form.
-var forms = []string{recorded, liteLLM, liteLLMRows, vllm, vllmDebug}
+var forms = []string{recorded, liteLLM, liteLLMRows, vllm, vllmDebug, vllm32}
 
 // What pointsman record writes.
 const recorded = `{"recorder":"pointsman","form":1,"time":"2026-11-22T05:00:00Z","pools":[{"name":"chat","policy":"session","replicas":3,"cache_tokens":90000}]}
@@ -181,6 +181,57 @@ INFO 11-22 05:00:00 [logger.py:49] Received request chatcmpl-1: params: Sampling
 INFO 11-22 05:00:02 [logger.py:49] Received request chatcmpl-2: params: SamplingParams(n=1, max_tokens=20), lora_request: None.
 `
 )
+
+// Lines of vLLM 0.32, with --log-level DEBUG and --enable-log-outputs. Its answers have
+// their tokens in a line of their own.
+const vllm32 = `(APIServer pid=9) DEBUG 11-22 08:10:14 [serve/utils/request_logger.py:77] Request chatcmpl-1 JSON body: {"messages":[{"role":"user","content":"Received request chatcmpl-7: params"}],"model":"m"}
+(APIServer pid=9) DEBUG 11-22 08:10:14 [serve/utils/request_logger.py:55] Request chatcmpl-1 details: prompt: None, prompt_token_ids: [1, 2, 3, 4], prompt_embeds shape: None.
+(APIServer pid=9) INFO 11-22 08:10:14 [serve/utils/request_logger.py:65] Received request chatcmpl-1: params: SamplingParams(n=1, presence_penalty=0.0, seed=None, stop=['\\n\\n'], max_tokens=100, min_tokens=0), lora_request: None.
+(APIServer pid=9) DEBUG 11-22 08:10:15 [serve/utils/request_logger.py:101] Generated response chatcmpl-1 details: output_token_ids: [5, 6, 7]
+(APIServer pid=9) INFO 11-22 08:10:15 [serve/utils/request_logger.py:108] Generated response chatcmpl-1: output: 'one answer of many words, and of three tokens', finish_reason: stop
+(APIServer pid=9) DEBUG 11-22 08:10:16 [serve/utils/request_logger.py:55] Request chatcmpl-2 details: prompt: 'caf\xe9 \u2603', prompt_token_ids: [1, 2], prompt_embeds shape: None.
+(APIServer pid=9) INFO 11-22 08:10:16 [serve/utils/request_logger.py:65] Received request chatcmpl-2: params: SamplingParams(n=1, max_tokens=7), lora_request: None.
+(APIServer pid=9) DEBUG 11-22 08:10:16 [serve/utils/request_logger.py:101] Generated response chatcmpl-2 (streaming delta) details: output_token_ids: [5]
+(APIServer pid=9) INFO 11-22 08:10:16 [serve/utils/request_logger.py:108] Generated response chatcmpl-2 (streaming delta): output: 'tw', finish_reason: None
+(APIServer pid=9) DEBUG 11-22 08:10:17 [serve/utils/request_logger.py:101] Generated response chatcmpl-2 (streaming complete) details: output_token_ids: None
+(APIServer pid=9) INFO 11-22 08:10:17 [serve/utils/request_logger.py:108] Generated response chatcmpl-2 (streaming complete): output: 'twelve bytes', finish_reason: streaming_complete
+`
+
+func TestReadVLLM32(t *testing.T) {
+	trace := mustRead(t, vllm32, Options{})
+	if len(trace.Requests) != 2 {
+		t.Fatalf("%+v", trace)
+	}
+	whole, streamed := trace.Requests[0], trace.Requests[1]
+	if whole.Input != 4 || whole.Output != 3 || whole.MaxTokens != 100 || streamed.At != 2*time.Second || streamed.Input != 2 || streamed.Output != 3 || streamed.MaxTokens != 7 {
+		t.Errorf("%+v\n%+v", whole, streamed)
+	}
+}
+
+// testdata/litellm.jsonl.gz is what LiteLLM 1.106.2 hands to a callback, before two
+// engines: two conversations, streamed and not, a completion, a response, and a request
+// that failed.
+func TestReadLiteLLMPayloads(t *testing.T) {
+	trace, err := ReadFile("testdata/litellm.jsonl.gz", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := trace.Requests
+	if len(r) != 6 || len(trace.Notes) != 1 {
+		t.Fatalf("%d requests, %q", len(r), trace.Notes)
+	}
+	for i, want := range []struct {
+		stream      bool
+		output, max int
+	}{{true, 21, 21}, {false, 21, 21}, {true, 22, 22}, {false, 22, 22}, {false, 5, 5}, {false, 16, 16}} {
+		if r[i].Stream != want.stream || r[i].Output != want.output || r[i].MaxTokens != want.max || i > 0 && r[i].At <= r[i-1].At {
+			t.Errorf("request %d: %+v, want %+v", i, r[i], want)
+		}
+	}
+	if r[0].Input < 400 || len(r[0].Blocks) < 1 || !slices.Equal(r[0].Blocks, r[2].Blocks) || r[0].Session != r[1].Session || r[2].Session != r[3].Session || r[0].Session == r[2].Session {
+		t.Errorf("conversations: %+v", r[:4])
+	}
+}
 
 func TestReadVLLM(t *testing.T) {
 	trace := mustRead(t, strings.ReplaceAll(vllm, "LONG", long), Options{})

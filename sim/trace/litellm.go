@@ -23,6 +23,8 @@ type liteLLMLine struct {
 	Stream     json.RawMessage `json:"stream"`
 	Parameters struct {
 		Max    json.Number     `json:"max_tokens"`
+		Max2   json.Number     `json:"max_completion_tokens"`
+		Max3   json.Number     `json:"max_output_tokens"` // of /v1/responses
 		Stream json.RawMessage `json:"stream"`
 	} `json:"model_parameters"`
 }
@@ -60,7 +62,7 @@ func (p *parser) liteLLM(l *liteLLMLine) error {
 	} else {
 		p.note("Some requests are without their messages, so nothing of them is found in a cache: LiteLLM stores messages with store_prompts_in_spend_logs, or sends them to callbacks.")
 	}
-	r.Output, r.MaxTokens = max(output, 1), max(tokensOf(l.Parameters.Max), 0)
+	r.Output, r.MaxTokens = max(output, 1), max(tokensOf(l.Parameters.Max), tokensOf(l.Parameters.Max2), tokensOf(l.Parameters.Max3), 0)
 	if id := l.Session; id != "" {
 		r.Session, r.HasSession = keyOf(id), true
 	} else if l.Trace != "" {

@@ -162,7 +162,15 @@ func (v *vllmLog) answer(p *parser, rest []byte) {
 	if !ok {
 		return
 	}
-	_, rest, ok = bytes.Cut(rest[at:], []byte("output: "))
+	rest = bytes.TrimPrefix(rest[at:], []byte(" (streaming complete)"))
+	if list, ok := bytes.CutPrefix(rest, []byte(" details: output_token_ids: ")); ok {
+		// Newer versions have the tokens in a line of their own, before the text.
+		if tokens, _, ok := pythonInts(list); ok {
+			v.answered(p, i, id, len(tokens))
+		}
+		return
+	}
+	_, rest, ok = bytes.Cut(rest, []byte("output: "))
 	if !ok {
 		return
 	}
@@ -176,6 +184,11 @@ func (v *vllmLog) answer(p *parser, rest []byte) {
 			n = len(tokens)
 		}
 	}
+	v.answered(p, i, id, n)
+}
+
+// answered sets the length of the answer to request i, in tokens.
+func (v *vllmLog) answered(p *parser, i int, id string, n int) {
 	p.requests[i].Output, p.unknown[i] = min(max(n, 1), maxTokens), false
 	delete(v.requests, id)
 }
