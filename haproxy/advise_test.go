@@ -120,6 +120,7 @@ func advise(t testing.TB, text string, ours bool, w Wanted) (out []string) {
 		}
 	}
 	for _, f := range Advise(files, w) {
+		rules.See(f)
 		if f.Rule == "" || f.Remedy == "" {
 			t.Errorf("incomplete: %+v", f)
 		}
@@ -304,6 +305,7 @@ func TestAdviseOwnBackends(t *testing.T) {
 		{"    use-server %[var(txn.pm.server)] if { var(txn.pm.server) -m found }\n", "", "decisions are not followed"},
 		{"    option http-server-close\n", "", `no "option http-server-close"`},
 		{"    option http-server-close\n", "    option httpclose\n", ""},
+		{"    filter spoe engine pointsman config pointsman-spoe.conf\n", "", "send-spoe-group without its filter: add filter spoe engine pointsman config /etc/pointsman/pointsman-spoe.conf"},
 		{"    option http-server-close\n", "    retry-on conn-failure empty-response\n", `no "option http-server-close"`},
 	} {
 		got := advise(t, strings.Replace(good, c.old, c.new, 1), false, want)
@@ -328,6 +330,9 @@ func TestMeant(t *testing.T) {
 			site = attachedSites[2]
 		}
 		got := Advise([]File{{"haproxy.cfg", []byte(strings.Replace(site.text, old, line, 1))}}, attachedWanted())
+		for _, f := range got {
+			rules.See(f)
+		}
 		if site.ours { // the file that is rendered is not among them
 			got = slices.DeleteFunc(got, func(f advice.Finding) bool { return f.Rule != "own-route-first" })
 		}

@@ -39,6 +39,7 @@ backend llama
 		}
 		var got strings.Builder
 		for _, f := range a.out {
+			rules.See(f)
 			got.WriteString(f.Problem + ": " + f.Remedy + "\n")
 		}
 		if c.says == "" && got.Len() > 0 || !strings.Contains(got.String(), c.says) {

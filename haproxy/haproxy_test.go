@@ -19,9 +19,12 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/link"
+	"pointsman/test/inject"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var rules inject.Rules
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(inject.Tested{M: m, Rules: &rules}) }
 
 const (
 	rid  = "2f3b0a1c-9d5e-4f60-8a7b-1c2d3e4f5a6b"

@@ -49,6 +49,7 @@ func Advise(file, feed string) ([]advice.Finding, error) {
 		a.question(d)
 		a.placed(d)
 		a.owned(d)
+		a.guarded(d)
 	}
 	return a.out, nil
 }

@@ -71,9 +71,22 @@ func TestAdvise(t *testing.T) {
 			[]string{"include DIR/nginx-http.conf;", "", "include DIR/nginx-server.conf;", "", "set $pm_own vllm; try_files /.pointsman @pm_ask;", "proxy_pass http://vllm;"},
 			[]string{"http: nginx-http.conf is not included", "server: nginx-server.conf is not included", "location: none leads to @pm_ask"},
 		},
+		"rules of the server that the location overrides": {
+			[]string{"listen 443;", "listen 443; deny all; auth_basic x;", "proxy_read_timeout 3600s;", "allow 10.0.0.0/8; deny all; auth_basic off;"},
+			[]string{
+				"nginx.conf:10: location /v1/: this deny applies in @pm_target of nginx-server.conf too, whose requests this location has let in by rules of its own: move it into your other locations, or put `allow all;` into those of nginx-server.conf; `pointsman attach nginx` does so",
+				"nginx.conf:10: location /v1/: this auth_basic applies in @pm_target of nginx-server.conf too",
+			},
+		},
+		"rules of the server":   {[]string{"listen 443;", "listen 443; allow 10.0.0.0/8; deny all; auth_request /auth;"}, nil},
+		"rules of the location": {[]string{"proxy_read_timeout 3600s;", "allow 10.0.0.0/8; deny all;"}, nil},
 		"a server's own log": {
 			[]string{"listen 443;", "listen 443; access_log /var/log/nginx/llm.log;"},
 			[]string{"nginx.conf:10: this access_log replaces the feed's"},
+		},
+		"an error log without its tag": {
+			[]string{"listen 443;", "listen 443; error_log syslog:server=127.0.0.1:9901,nohostname;"},
+			[]string{"nginx.conf:10: lines of this error_log are ignored: they need tag="},
 		},
 		"a location's own log": {
 			[]string{"proxy_read_timeout 3600s;", "access_log off;"},
@@ -127,6 +140,7 @@ func TestAdvise(t *testing.T) {
 			}
 			var all strings.Builder
 			for _, f := range got {
+				rules.See(f)
 				fmt.Fprintln(&all, f)
 			}
 			if len(got) != len(c.want) {

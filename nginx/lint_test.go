@@ -59,6 +59,9 @@ func lintText(t *testing.T, text string, names ...string) (out []advice.Finding)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, f := range out {
+		rules.See(f)
+	}
 	return out
 }
 

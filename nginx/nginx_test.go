@@ -12,12 +12,15 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/policy"
 	"pointsman/intake"
+	"pointsman/test/inject"
 )
+
+var rules inject.Rules
 
 func TestMain(m *testing.M) {
 	// fasthttp's cleaners sleep on for a while, its clock for ever.
 	const fasthttp = "github.com/valyala/fasthttp."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(fasthttp+"updateServerDate.func1"), goleak.IgnoreAnyFunction(fasthttp+"(*workerPool).Start.func2"),
+	goleak.VerifyTestMain(inject.Tested{M: m, Rules: &rules}, goleak.IgnoreAnyFunction(fasthttp+"updateServerDate.func1"), goleak.IgnoreAnyFunction(fasthttp+"(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction(fasthttp+"(*HostClient).connsCleaner"), goleak.IgnoreAnyFunction(fasthttp+"(*Client).mCleaner"))
 }
 

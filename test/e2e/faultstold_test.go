@@ -52,7 +52,7 @@ func TestFaultsToldHAProxy(t *testing.T) {
 
 // TestFaultsToldNginx is the same for nginx, where the lines were put in by hand.
 func TestFaultsToldNginx(t *testing.T) {
-	names := []string{"plain", "error-pages", "vllm-docs", "basic-auth", "auth-request"}
+	names := []string{"plain", "error-pages", "vllm-docs", "basic-auth", "api-keys"}
 	each(rig.Nginxes(t), inject.Nginx, names, func(r rig.Release, fault inject.Fault, name string) {
 		t.Run(fault.Name+"/"+name, func(t *testing.T) {
 			t.Parallel()

@@ -122,7 +122,8 @@ func redirects(conf string) string {
 	return b.String() + elsewhere[:strings.LastIndex(elsewhere, " disabled")] + "\n    http-request redirect scheme https\n" + block
 }
 
-var server = regexp.MustCompile(`(?m)^\s*server\s+\S+\s+(\S+:\d+)( ssl verify none)?`)
+// server matches a server of engines.
+var server = regexp.MustCompile(`(?m)^\s*server\s+\S+\s+(\S+:(?:8000|8443|30000|11434))\b( ssl verify none)?`)
 
 // ownFirst has each route to an LLM backend come after one of the user's own, to
 // the same engine.
