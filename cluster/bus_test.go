@@ -18,6 +18,7 @@ type testNet struct {
 	mu    sync.Mutex
 	ports []*port
 	now   time.Duration
+	tasks []func() // what the agents do beside
 }
 
 // port is an agent's connection to a testNet.
@@ -95,10 +96,21 @@ func (p *port) take(i int) (k packet, ok bool) {
 	return k, true
 }
 
+// task does one thing that an agent does beside, if there is one.
+func (n *testNet) task() bool {
+	if len(n.tasks) == 0 {
+		return false
+	}
+	f := n.tasks[0]
+	n.tasks = n.tasks[1:]
+	f()
+	return true
+}
+
 // deliver delivers all that waits, also what this brings about.
 func (n *testNet) deliver() {
 	for more := true; more; {
-		more = false
+		more = n.task()
 		for _, p := range n.ports {
 			for k, ok := p.take(0); ok; k, ok = p.take(0) {
 				more = true
@@ -109,7 +121,7 @@ func (n *testNet) deliver() {
 }
 
 // newTestNode returns an agent of that name with a pool of replicas r0, r1, r2.
-func newTestNode(n *testNet, name, secret string) *Node {
+func newTestNode(n *testNet, name, secret string, change ...func(*decider.PoolConfig)) *Node {
 	seed := uint64(0)
 	d := decider.New(n.clock, func() uint64 { seed++; return seed })
 	node := New(Options{
@@ -117,10 +129,14 @@ func newTestNode(n *testNet, name, secret string) *Node {
 		Log: slog.New(slog.DiscardHandler), Clock: n.clock,
 	})
 	node.epoch = uint64(n.clock()) + 1
+	node.start = func(f func()) { n.tasks = append(n.tasks, f) }
 	node.publishing.key = node.Secret.Key(name, node.epoch)
 	c := decider.PoolConfig{Name: "llama", Policy: &spread{rand.New(rand.NewPCG(1, 2))}, PolicyName: "test"}
 	for i := range testReplicas {
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
+	}
+	for _, f := range change {
+		f(&c)
 	}
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	if err := node.Connect(n.connect(name)); err != nil {
@@ -150,10 +166,18 @@ func inFlight(n *Node) (list [testReplicas]int) {
 	return list
 }
 
+// waiting is how many requests wait, at whatever agent.
+func waiting(n *Node) int {
+	if a := n.Decider.Pool("llama").Status().Admission; a != nil {
+		return a.Bands[0].Queued
+	}
+	return 0
+}
+
 // describe describes what an agent has counted, for failures.
 func describe(n *Node) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %v, %+v", n.Agent, inFlight(n), n.counts)
+	fmt.Fprintf(&b, "%s: %v, %d wait, %+v", n.Agent, inFlight(n), waiting(n), n.counts)
 	for _, p := range n.peers {
 		fmt.Fprintf(&b, "\n  %s: next %d, silent %v, wants %v, gaps %d, lists %d, differed %d", p.name, p.next, p.silent, p.wants, p.gaps, p.lists, p.differed)
 	}

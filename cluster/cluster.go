@@ -64,6 +64,7 @@ type Node struct {
 	epoch   uint64
 	bus     Bus
 	started time.Duration
+	start   func(func()) // runs what takes longer in a goroutine
 
 	journal  collector
 	wantList atomic.Bool // some agent has missed events
@@ -99,7 +100,7 @@ func New(o Options) *Node {
 	n := &Node{Options: o, epoch: newEpoch(), peers: map[string]*peer{}}
 	n.journal.wake = make(chan struct{}, 1)
 	n.publishing.key = o.Secret.Key(o.Agent, n.epoch)
-	n.started = o.Clock()
+	n.started, n.start = o.Clock(), func(f func()) { go f() }
 	n.join.ready = make(chan struct{})
 	o.Decider.Sharing = decider.Sharing{Agent: o.Agent, Journal: &n.journal}
 	return n

@@ -20,13 +20,13 @@ type collector struct {
 	wake chan struct{} // something has come
 
 	mu     sync.Mutex
-	filled queue
-	spare  queue
+	filled journaled
+	spare  journaled
 	lost   bool
 	losses uint64
 }
 
-type queue struct {
+type journaled struct {
 	events []decider.Event
 	blocks []uint64
 }

@@ -135,7 +135,7 @@ func (j *join) part(n *Node, p *peer, body []byte, now time.Duration) {
 	data, from := j.data, j.from
 	j.data = nil
 	j.done, j.takenAt = true, now
-	go func() {
+	n.start(func() {
 		j.take(n, from, data)
 		n.mu.Lock()
 		j.from = ""
@@ -145,7 +145,7 @@ func (j *join) part(n *Node, p *peer, body []byte, now time.Duration) {
 		}
 		n.mu.Unlock()
 		j.finish()
-	}()
+	})
 }
 
 // take restores what a snapshot holds.
@@ -178,7 +178,7 @@ func (j *join) give(n *Node, to string) {
 		return
 	}
 	j.gave.Store(int64(max(now, 1)))
-	go func() {
+	n.start(func() {
 		defer j.giving.Store(false)
 		w := &parts{node: n, subject: n.direct(to), id: uint64(now)}
 		for _, p := range n.Decider.Pools() {
@@ -192,7 +192,7 @@ func (j *join) give(n *Node, to string) {
 			_, _ = b.WriteTo(w)
 		}
 		w.send(true)
-	}()
+	})
 }
 
 // parts sends what is written to it in parts.

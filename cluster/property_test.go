@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pointsman/decider"
+	"pointsman/decider/queue"
 )
 
 // world is agents, the proxies that ask them, and the requests that run.
@@ -18,7 +19,41 @@ type world struct {
 	nodes   []*Node // nil = killed
 	ports   []*port
 	running []*running
+	held    []*held
+	limit   int // of the requests on a replica, beyond which agents hold them; 0 = none
 	next    uint64
+}
+
+// held is a request that waits in its agent.
+type held struct {
+	running
+	request  decider.Request
+	decision decider.Decision
+	decided  bool
+}
+
+// Decided implements decider.Waiter.
+func (h *held) Decided() { h.decided = true }
+
+// limited makes a pool's configuration one whose agents hold requests.
+func (w *world) limited(c *decider.PoolConfig) {
+	if w.limit > 0 {
+		c.Limit = w.limit
+		c.Admission = &decider.Admission{Hold: true, FIFO: w.limit == 1, Bands: []queue.Band{{Name: "all", TTL: time.Hour, MaxRequests: 1000}}}
+	}
+}
+
+// settle lets requests run whose wait is over, and drops those of killed agents.
+func (w *world) settle() {
+	w.held = slices.DeleteFunc(w.held, func(h *held) bool {
+		switch {
+		case w.nodes[h.node] == nil:
+			return true
+		case h.decided:
+			w.runs(&h.running, &h.decision)
+		}
+		return h.decided
+	})
 }
 
 type running struct {
@@ -30,7 +65,8 @@ type running struct {
 
 func (w *world) start(i int) {
 	w.net.pass(time.Millisecond) // each life has a later epoch
-	n := newTestNode(w.net, fmt.Sprintf("agent-%d", i), "a shared secret")
+	w.settle()                   // what an earlier life of it held is gone
+	n := newTestNode(w.net, fmt.Sprintf("agent-%d", i), "a shared secret", w.limited)
 	n.join.done = true // without snapshots
 	n.join.finish()
 	w.nodes[i] = n
@@ -60,7 +96,8 @@ func (w *world) alive() int {
 
 func (w *world) decide(i int) {
 	w.next++
-	r := &running{node: i}
+	h := &held{running: running{node: i}}
+	r := &h.running
 	for k := range 8 {
 		r.id[k] = byte(w.next >> (8 * k))
 	}
@@ -69,15 +106,24 @@ func (w *world) decide(i int) {
 	for k := range rapid.Uint64Range(0, 20).Draw(w.t, "blocks") {
 		blocks = append(blocks, conversation+k)
 	}
-	q := decider.Request{ID: r.id, Pool: w.pool(i), Input: 256*len(blocks) + 10, Output: -1, Stream: true, Blocks: blocks}
-	var d decider.Decision
-	w.pool(i).Decide(&q, &d)
-	r.replica = int(d.Server[1] - '0')
+	h.request = decider.Request{ID: r.id, Pool: w.pool(i), Input: 256*len(blocks) + 10, Output: -1, Stream: true, Blocks: blocks}
+	if w.pool(i).Submit(&h.request, &h.decision, h) {
+		w.held = append(w.held, h)
+		return
+	}
+	w.runs(r, &h.decision)
+}
+
+// runs has the proxy send a request, which may go elsewhere.
+func (w *world) runs(r *running, d *decider.Decision) {
 	w.running = append(w.running, r)
-	if rapid.IntRange(0, 3).Draw(w.t, "elsewhere") == 0 {
+	if d.Server != "" {
+		r.replica = int(d.Server[1] - '0')
+	}
+	if rapid.IntRange(0, 3).Draw(w.t, "elsewhere") == 0 || d.Server == "" {
 		r.replica = rapid.IntRange(0, testReplicas-1).Draw(w.t, "served by")
 	}
-	w.pool(i).Connected(r.id, []byte(replicaName(r.replica)))
+	w.pool(r.node).Connected(r.id, []byte(replicaName(r.replica)))
 }
 
 // end ends request k. Its agent may not hear of it.
@@ -93,7 +139,7 @@ func (w *world) end(k int, heard bool) {
 func (w *world) act() {
 	t := w.t
 	i := w.alive()
-	act := rapid.IntRange(0, 15).Draw(t, "act")
+	act := rapid.IntRange(0, 16).Draw(t, "act")
 	if i < 0 && act != 12 {
 		return
 	}
@@ -153,6 +199,8 @@ func (w *world) act() {
 			q.events = q.events[:len(q.events)-1]
 		}
 		w.nodes[i].journal.mu.Unlock()
+	case 16:
+		w.net.task()
 	}
 }
 
@@ -161,16 +209,18 @@ func (w *world) tick() {
 	for _, n := range w.nodes {
 		if n != nil {
 			n.tick()
+			n.Decider.Dispatch()
 		}
 	}
 }
 
 // TestEveryAccountIsTheSum: after any interleaving of loss, repetition, reorder,
 // partition, death and rejoin, once it is quiet, every agent's account is what runs,
-// also of requests whose ends no agent heard of.
+// also of requests whose ends no agent heard of, and each knows of all that wait.
 func TestEveryAccountIsTheSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, net: &testNet{now: time.Hour}}
+		w.limit = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "limit")
 		agents := rapid.IntRange(2, 4).Draw(t, "agents")
 		w.nodes, w.ports = make([]*Node, agents), make([]*port, agents)
 		for i := range agents {
@@ -178,6 +228,7 @@ func TestEveryAccountIsTheSum(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 150).Draw(t, "acts") {
 			w.act()
+			w.settle()
 		}
 		for i := range agents {
 			w.ports[i].cut = 0
@@ -185,15 +236,19 @@ func TestEveryAccountIsTheSum(t *testing.T) {
 				w.start(i)
 			}
 		}
-		want := [testReplicas]int{}
-		for _, r := range w.running {
-			want[r.replica]++
+		var want [testReplicas]int
+		count := func() {
+			w.settle()
+			want = [testReplicas]int{}
+			for _, r := range w.running {
+				want[r.replica]++
+			}
 		}
 		// Until it is quiet: a list may be asked for again after 4 s, and an outcome is
 		// taken for lost after 4 s more; agents may have to draw lots about whose it was.
 		equal := func() bool {
 			for _, n := range w.nodes {
-				if inFlight(n) != want {
+				if inFlight(n) != want || waiting(n) != len(w.held) {
 					return false
 				}
 			}
@@ -202,6 +257,7 @@ func TestEveryAccountIsTheSum(t *testing.T) {
 		for range 120 {
 			w.net.pass(500 * time.Millisecond)
 			w.net.deliver()
+			count()
 			for _, n := range w.nodes {
 				for r := range testReplicas {
 					n.Decider.Pool("llama").Engine(replicaName(r)).Signals(decider.Signals{Running: want[r]})
@@ -209,6 +265,7 @@ func TestEveryAccountIsTheSum(t *testing.T) {
 			}
 			w.tick()
 			w.net.deliver()
+			count()
 			if equal() {
 				break
 			}
@@ -217,7 +274,7 @@ func TestEveryAccountIsTheSum(t *testing.T) {
 			for _, n := range w.nodes {
 				t.Log(describe(n))
 			}
-			t.Fatalf("want %v", want)
+			t.Fatalf("want %v, and %d that wait", want, len(w.held))
 		}
 		// And they agree on whose each one is.
 		w.net.pass(20 * time.Second)

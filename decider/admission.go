@@ -69,6 +69,7 @@ type admission struct {
 	departure rateEstimator // work that left the queue while more waited
 	departed  time.Duration // when some last did
 	stall     stall
+	elsewhere holdsElsewhere
 }
 
 // holding is the queue of a pool.
@@ -79,6 +80,10 @@ type held struct {
 	request  *Request
 	decision *Decision
 	waiter   Waiter // nil until Submit has returned
+	told     bool   // the other agents know of it
+	// elsewhere is nil but for requests that another agent holds, which have neither
+	// a decision nor a waiter.
+	elsewhere *elsewhere
 }
 
 // on reports whether the pool has an admission.
@@ -123,9 +128,14 @@ func (a *admission) configure(c *Admission, now time.Duration) {
 		a.sent(v, 1)
 	}
 	if !a.holds() {
+		a.elsewhere = holdsElsewhere{pool: p}
 		for it := old.First(); it != nil; it = old.First() {
 			old.Remove(it)
+			if it.Value.elsewhere != nil {
+				continue
+			}
 			a.tryDecide(it.Value.request, it.Value.decision, now)
+			a.pool.report.notHeld(it)
 			it.Value.waiter.Decided()
 		}
 	} else if old.Len() > 0 {
@@ -173,12 +183,15 @@ func (a *admission) ended(v *reservation, now time.Duration) {
 // count is the count of r's band and tenant.
 func (a *admission) count(r *Request) *queue.Count { return a.counts.Of(r.Band, r.Tenant) }
 
-// find is the item of a request that is held, or nil.
+// find is the item of a request that is held here, or nil.
 func (a *admission) find(id ID) *queue.Item[held] {
 	if !a.on() {
 		return nil
 	}
-	return a.queue.Find(id)
+	if it := a.queue.Find(id); it != nil && it.Value.elsewhere == nil {
+		return it
+	}
+	return nil
 }
 
 // isHeld reports whether a request of that id is held.
@@ -217,6 +230,7 @@ func (a *admission) abandon(it *queue.Item[held], why string) {
 
 // answer lets the waiter of an item go on. The item was removed.
 func (a *admission) answer(it *queue.Item[held]) {
+	a.pool.report.notHeld(it)
 	w := it.Value.waiter
 	a.queue.Recycle(it)
 	if w != nil {
@@ -231,6 +245,10 @@ func (a *admission) drain(now time.Duration) {
 		return
 	}
 	for it := a.queue.First(); it != nil; it = a.queue.First() {
+		if it.Value.elsewhere != nil {
+			a.elsewhere.forget(it)
+			continue
+		}
 		a.queue.Remove(it)
 		a.tryDecide(it.Value.request, it.Value.decision, now)
 		a.answer(it)

@@ -66,18 +66,19 @@ func (p *Pool) Delayed(by time.Duration) {
 func (c *capacity) saturation(r *Replica, now time.Duration) string {
 	p := c.pool
 	s := &r.signals
+	others := p.admission.elsewhere.leftOn(r.index)
 	reports := s.Known && now-s.At < signalsKept
 	switch limit := r.concurrency.limit(now); {
 	case !r.open():
 		return r.state(now)
-	case r.limit > 0 && r.inFlight >= r.limit:
+	case r.limit > 0 && r.inFlight+others.requests >= r.limit:
 		return "full"
-	case p.load.backlog(r, now) >= prefillAhead+p.load.speedOf(r)*c.feedbackDelay().Seconds():
+	case p.load.backlog(r, now)+others.cost >= prefillAhead+p.load.speedOf(r)*c.feedbackDelay().Seconds():
 		return "prefill"
 	case reports && s.Waiting == 0 && s.Running > 0:
 		// The engine begins what it gets: whatever limit it had is over.
 		r.concurrency = concurrency{}
-	case limit > 0 && r.inFlight >= limit:
+	case limit > 0 && r.inFlight+others.requests >= limit:
 		return "running"
 	case c.overdue(r, now):
 		// The engine does not compute what it should: it lacks memory or

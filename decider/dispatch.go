@@ -27,13 +27,19 @@ func (a *admission) dispatch(now time.Duration) {
 	if !a.stall.excuses(now) {
 		a.refuseOverdue(now)
 	}
+	a.elsewhere.begin(len(a.pool.replicas))
+	defer a.elsewhere.begin(0)
 	for a.queue.Len() > 0 {
 		it := a.tryNext(now)
 		a.mask.on = false
-		if it == nil {
+		switch {
+		case it == nil:
 			return
+		case it.Value.elsewhere != nil:
+			a.elsewhere.leave(it, now)
+		default:
+			a.assign(it, now)
 		}
-		a.assign(it, now)
 	}
 }
 
@@ -65,6 +71,10 @@ func (s *stall) excuses(now time.Duration) bool {
 // refuseOverdue answers what is due.
 func (a *admission) refuseOverdue(now time.Duration) {
 	for it := a.queue.Overdue(now); it != nil; it = a.queue.Overdue(now) {
+		if it.Value.elsewhere != nil {
+			a.elsewhere.forget(it) // its agent answers it
+			continue
+		}
 		a.queue.Remove(it)
 		r, d := it.Value.request, it.Value.decision
 		d.Wait = now - it.At
@@ -92,7 +102,7 @@ func (a *admission) tryNext(now time.Duration) (it *queue.Item[held]) {
 		if r := recover(); r != nil {
 			a.pool.panics.note(r)
 			a.pool.order = a.pool.order[:0]
-			it = a.queue.Head()
+			it = a.elsewhere.firstOwn()
 		}
 	}()
 	return a.next(now)
@@ -101,17 +111,23 @@ func (a *admission) tryNext(now time.Duration) (it *queue.Item[held]) {
 // assign sends an item to the first replica of the pool's order.
 func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	p, r, d := a.pool, it.Value.request, it.Value.decision
-	a.queue.Serve(it)
-	if a.queue.Len() > 0 {
-		a.departure.add(it.Work, (now - a.departed).Seconds(), p.load.totalSpeed(&p.members))
-		a.departed = now
-	}
+	leaves(a, it, now)
 	d.Wait = now - it.At
 	c := a.counts.Of(it.Band, it.Tenant)
 	c.Admitted++
 	c.Wait(d.Wait)
 	p.grant(r, d, now)
 	a.answer(it)
+}
+
+// leaves takes an item out that goes to a replica, and charges its tenant.
+func leaves(a *admission, it *queue.Item[held], now time.Duration) {
+	p := a.pool
+	a.queue.Serve(it)
+	if a.queue.Len() > 0 {
+		a.departure.add(it.Work, (now - a.departed).Seconds(), p.load.totalSpeed(&p.members))
+		a.departed = now
+	}
 }
 
 // next is the item to be assigned now, with the pool's order beginning with its
@@ -129,7 +145,10 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		}
 		// None is open, or nothing reports how full they are: the proxy is to do
 		// what it can. One request at a time is enough to learn more.
-		it := a.queue.Head()
+		it := a.elsewhere.firstOwn()
+		if it == nil {
+			return nil
+		}
 		p.reportedAt = now - blindAfter + time.Second
 		rankWhole(p, it.Value.request, now)
 		return it
@@ -162,6 +181,9 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 			break
 		}
 		it := t.Item(k)
+		if a.elsewhere.passes(it, now) {
+			continue
+		}
 		replica := a.place(it.Value.request, now)
 		if replica < 0 {
 			a.expect()
@@ -188,6 +210,9 @@ func (a *admission) begin() {
 	n := len(a.pool.replicas)
 	a.ahead = slices.Grow(a.ahead[:0], n)[:n]
 	clear(a.ahead)
+	for i, l := range a.elsewhere.left {
+		a.ahead[i] = l.cost
+	}
 	a.pool.view.ahead = a.ahead
 }
 

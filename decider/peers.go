@@ -34,6 +34,10 @@ type peer struct {
 	held   int  // reservations
 	list   uint32
 	at     time.Duration // when an event of it was last applied
+	late   time.Duration // how late its events are
+	// doubted is when it had last not sent a request to a replica that was left to
+	// it; 0 = never.
+	doubted time.Duration
 }
 
 // peers are the other agents. They live under the pool's lock.
@@ -93,7 +97,7 @@ func (e *Event) withinBounds() bool {
 	return e.Kind > 0 && e.Kind < EventKinds &&
 		within(r.Input) && within(r.Output+1) && within(r.TextBytes/8) && within(r.ExactTokens) && r.Cached >= 0 && r.Cached <= r.Input &&
 		r.TextBytes >= 0 && len(r.Blocks) <= MostBlocks &&
-		e.End <= Expired && e.End != Ends && e.Status >= 0 && e.Status < 1000 && e.TTFT >= 0 && e.Waited >= 0 && e.Age >= 0 && e.Quiet >= 0 && e.Late >= 0
+		e.End <= Expired && e.End != Ends && e.Status >= 0 && e.Status < 1000 && e.TTFT >= 0 && e.Waited >= 0 && e.Age >= 0 && e.Quiet >= 0 && e.Left >= 0 && e.Late >= 0
 }
 
 func (s *peers) apply(from string, e *Event) Applied {
@@ -102,7 +106,7 @@ func (s *peers) apply(from string, e *Event) Applied {
 	defer p.mu.Unlock()
 	now := p.clock()
 	x := s.of(from)
-	x.at = now
+	x.at, x.late = now, e.Late
 	switch e.Kind {
 	case EventListBegins:
 		s.lists++
@@ -110,9 +114,17 @@ func (s *peers) apply(from string, e *Event) Applied {
 		return AppliedNow
 	case EventListEnds:
 		s.endUnlisted(from, x.list, now)
+		p.admission.elsewhere.drop(from, x.list)
 		x.silent = false
 		p.admission.dispatch(now)
 		return AppliedNow
+	}
+	if e.Kind == EventHeld || e.Kind == EventNotHeld {
+		defer p.admission.dispatch(now)
+		if e.Kind == EventHeld {
+			return s.heldElsewhere(from, x, e, now)
+		}
+		return s.notHeldElsewhere(from, e)
 	}
 	replica := p.byName[e.Replica]
 	if replica == nil && e.Kind != EventEnded {
@@ -132,6 +144,7 @@ func (s *peers) apply(from string, e *Event) Applied {
 		}
 		return AppliedNow
 	}
+	p.reportedAt = now // by a proxy, or an engine
 	v := p.find(e.ID)
 	if v == nil {
 		p.reclaims.reported(e.ID, now)
@@ -202,6 +215,24 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	if p.admission.isHeld(e.ID) || x.held >= MostPeerReservations {
 		return AppliedBefore
 	}
+	r := e.request(p)
+	v = p.account.accept(from, &r, e, replica, now)
+	x.held++
+	p.admission.sent(v, 1)
+	if e.Kind == EventListed {
+		v.listed = x.list
+		p.account.renewed(v, e.Quiet, now)
+	} else {
+		p.admission.elsewhere.sent(v, now)
+	}
+	if o, ok := p.observer.(PeerObserver); ok && (!e.Adopted || len(r.Blocks) > 0) {
+		p.observePeerReserved(o, &r, replica.index)
+	}
+	return AppliedNow
+}
+
+// request is what an event tells of a request of the pool.
+func (e *Event) request(p *Pool) Request {
 	told := &e.Request
 	r := Request{
 		ID: e.ID, Pool: p, LoRA: told.LoRA, Session: told.Session, HasSession: told.HasSession, Stream: told.Stream,
@@ -213,19 +244,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	if p.admission.on() {
 		r.Band, r.Tenant = p.admission.Index(told.Band), told.Tenant
 	}
-	v = p.account.accept(from, &r, e, replica, now)
-	x.held++
-	p.admission.sent(v, 1)
-	if e.Kind == EventListed {
-		v.listed = x.list
-		p.account.renewed(v, e.Quiet, now)
-	} else {
-		p.admission.charge(v, now)
-	}
-	if o, ok := p.observer.(PeerObserver); ok && (!e.Adopted || len(r.Blocks) > 0) {
-		p.observePeerReserved(o, &r, replica.index)
-	}
-	return AppliedNow
+	return r
 }
 
 // renewed notes that something was last reported of v so long ago.
@@ -293,6 +312,7 @@ func (d *Decider) Silent(from string) {
 	for _, p := range d.Pools() {
 		p.mu.Lock()
 		p.peers.of(from).silent = true
+		p.admission.elsewhere.drop(from, 0)
 		p.mu.Unlock()
 	}
 }
@@ -304,6 +324,7 @@ func (d *Decider) Forget(from string) {
 		now := p.clock()
 		p.peers.lists++
 		p.peers.endUnlisted(from, p.peers.lists, now)
+		p.admission.elsewhere.drop(from, 0)
 		delete(p.peers.byName, from)
 		p.admission.dispatch(now)
 		p.mu.Unlock()

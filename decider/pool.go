@@ -119,7 +119,7 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 		statesAt:  -blindAfter - 1,
 		report:    reporter{journal: d.Sharing.Journal},
 	}
-	p.view.pool, p.admission.pool, p.admission.capacity.pool = p, p, p
+	p.view.pool, p.admission.pool, p.admission.capacity.pool, p.admission.elsewhere.pool = p, p, p, p
 	p.report.pool, p.peers.pool, p.peers.self = p, p, d.Sharing.Agent
 	p.load.reservations = &p.account.reservations
 	return p

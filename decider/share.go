@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/queue"
+)
 
 // EventKind says what an Event reports.
 type EventKind uint8
@@ -15,6 +19,8 @@ const (
 	EventListed                          // one of them,
 	EventListEnds                        // and the list is complete
 	EventDigest                          // how many reservations there are on a replica
+	EventHeld                            // a request is held,
+	EventNotHeld                         // and is not any more; no replica has it
 	EventKinds                           // how many kinds there are, and 0
 )
 
@@ -39,8 +45,11 @@ type Event struct {
 	Adopted bool          // the proxy chose the replica by itself
 	Started bool          // its first byte has come
 	Waited  time.Duration // how long it was held before it was decided
-	Age     time.Duration // since it was decided
+	Age     time.Duration // since it was decided, or is held
 	Quiet   time.Duration // since something was reported of it; Listed
+
+	// Held.
+	Left time.Duration // until its first token is due; 0 = it has no deadline
 
 	// Ended.
 	End          End
@@ -140,6 +149,35 @@ func (t *reporter) placed(kind EventKind, v *reservation, now time.Duration) {
 	t.journal.Add(e)
 }
 
+// held reports a request that is held. Where its cache is not the pool's own
+// knowledge, the blocks are needed all the same: they say where it should go.
+func (t *reporter) held(it *queue.Item[held], now time.Duration) {
+	if t.journal == nil {
+		return
+	}
+	p, r := t.pool, it.Value.request
+	it.Value.told = true
+	e := &t.event
+	*e = Event{Kind: EventHeld, Pool: p.name, ID: r.ID, Age: now - it.At, Request: RequestSummary{
+		LoRA: r.LoRA, Band: p.admission.Band(it.Band).Name, Tenant: r.Tenant, Session: r.Session, HasSession: r.HasSession, Stream: r.Stream,
+		Input: r.Input, Output: r.Output, TextBytes: r.TextBytes, ExactTokens: r.ExactTokens,
+		KeyScheme: keyScheme(p), Blocks: r.Blocks[:min(len(r.Blocks), MostBlocks)],
+	}}
+	if it.Deadline > 0 {
+		e.Left = max(it.Deadline-now, time.Millisecond)
+	}
+	t.journal.Add(e)
+}
+
+// notHeld reports that a request is held no more, unless it was sent.
+func (t *reporter) notHeld(it *queue.Item[held]) {
+	if t.journal == nil || !it.Value.told || t.pool.find(it.ID) != nil {
+		return
+	}
+	t.event = Event{Kind: EventNotHeld, Pool: t.pool.name, ID: it.ID}
+	t.journal.Add(&t.event)
+}
+
 // reached reports that the replica has the request, or has begun to answer.
 func (t *reporter) reached(kind EventKind, v *reservation, byProxy bool) {
 	if t.journal == nil {
@@ -188,6 +226,13 @@ func (t *reporter) all(now time.Duration) {
 	for i := s.slots[0].next; i != 0; i = s.at(i).next {
 		if v := s.at(i); v.from == "" {
 			t.placed(EventListed, v, now)
+		}
+	}
+	if a := &t.pool.admission; a.holds() {
+		for it := range a.queue.Due() {
+			if it.Value.elsewhere == nil {
+				t.held(it, now)
+			}
 		}
 	}
 	t.journal.Add(&Event{Kind: EventListEnds, Pool: t.pool.name})

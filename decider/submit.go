@@ -100,7 +100,9 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		a.decideInProxy(r, d, e, now)
 		return false, nil
 	}
-	if old := a.queue.Find(r.ID); old != nil {
+	if old := a.queue.Find(r.ID); old != nil && old.Value.elsewhere != nil {
+		a.elsewhere.forget(old) // its proxy asks this agent now
+	} else if old != nil {
 		p.stats.Replaced++
 		a.abandon(old, "replaced") // the proxy asks again
 	}
@@ -118,6 +120,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		return a.full(r, d, maySpill, now)
 	}
 	it.Value.waiter = w
+	p.report.held(it, now)
 	a.count(r).Held++
 	return true, nil
 }

@@ -63,7 +63,7 @@ func (x *Encoder) event(e *decider.Event) {
 	b = appendUint(b, replica)
 	b = append(b, e.ID[:]...)
 	switch e.Kind {
-	case decider.EventPlaced, decider.EventListed:
+	case decider.EventPlaced, decider.EventListed, decider.EventHeld:
 		b = x.request(b, e)
 	case decider.EventEnded:
 		b = append(b, byte(e.End))
@@ -86,6 +86,10 @@ func (x *Encoder) request(b []byte, e *decider.Event) []byte {
 	if e.Kind == decider.EventListed {
 		b = appendTime(b, e.Age)
 		b = appendTime(b, e.Quiet)
+	}
+	if e.Kind == decider.EventHeld {
+		b = appendTime(b, e.Age)
+		b = appendTime(b, e.Left)
 	}
 	if r.HasSession {
 		b = binary.LittleEndian.AppendUint64(b, r.Session)
@@ -130,7 +134,7 @@ func (d *Decoder) readEvent() {
 	case decider.EventDigest:
 		e.Replica, e.Count, e.Sum = d.name(), d.int(), d.fixed()
 		return
-	case decider.EventPlaced, decider.EventListed, decider.EventConnected, decider.EventFirstToken, decider.EventEnded:
+	case decider.EventPlaced, decider.EventListed, decider.EventConnected, decider.EventFirstToken, decider.EventEnded, decider.EventHeld, decider.EventNotHeld:
 	default:
 		d.failed = true
 		return
@@ -143,6 +147,8 @@ func (d *Decoder) readEvent() {
 		d.readRequest()
 	case decider.EventFirstToken:
 		e.ByProxy = kind&flagByProxy != 0
+	case decider.EventHeld:
+		d.readRequest()
 	case decider.EventEnded:
 		e.Redispatched = kind&flagRedispatched != 0
 		e.End, e.Status, e.TTFT = decider.End(d.byte()), d.int(), d.time()
@@ -157,6 +163,9 @@ func (d *Decoder) readRequest() {
 	r.Input, r.Output, r.TextBytes, r.Cached = d.int(), d.int()-1, d.int(), d.int()
 	if e.Kind == decider.EventListed {
 		e.Age, e.Quiet = d.time(), d.time()
+	}
+	if e.Kind == decider.EventHeld {
+		e.Age, e.Left = d.time(), d.time()
 	}
 	if r.HasSession {
 		r.Session = d.fixed()

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the messages. An agent ignores those of another version.
-const Version = 1
+const Version = 2
 
 // Kind is what a message is.
 type Kind uint8

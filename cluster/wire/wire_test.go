@@ -40,10 +40,15 @@ func event(t *rapid.T) decider.Event {
 	case decider.EventEnded:
 		e.End, e.Status, e.TTFT = decider.End(rapid.IntRange(0, 8).Draw(t, "end")), rapid.IntRange(0, 599).Draw(t, "status"), ms("ttft")
 		e.Redispatched = rapid.Bool().Draw(t, "redispatched")
-	case decider.EventPlaced, decider.EventListed:
-		e.Adopted, e.Started, e.Waited = rapid.Bool().Draw(t, "adopted"), rapid.Bool().Draw(t, "started"), ms("waited")
-		if e.Kind == decider.EventListed {
+	case decider.EventPlaced, decider.EventListed, decider.EventHeld:
+		switch e.Kind {
+		case decider.EventHeld:
+			e.Age, e.Left = ms("age"), ms("left")
+		case decider.EventListed:
 			e.Age, e.Quiet = ms("age"), ms("quiet")
+			fallthrough
+		default:
+			e.Adopted, e.Started, e.Waited = rapid.Bool().Draw(t, "adopted"), rapid.Bool().Draw(t, "started"), ms("waited")
 		}
 		r := &e.Request
 		r.LoRA, r.Band = name(t, "lora"), name(t, "band")

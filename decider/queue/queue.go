@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"iter"
 	"math"
 	"time"
 )
@@ -183,6 +184,18 @@ func (q *Queue[T]) First() *Item[T] {
 		return nil
 	}
 	return q.due.at(0)
+}
+
+// Due yields all items, those first that are due first. The queue must not change
+// meanwhile.
+func (q *Queue[T]) Due() iter.Seq[*Item[T]] {
+	return func(yield func(*Item[T]) bool) {
+		for i := range q.due.len() {
+			if !yield(q.due.at(i)) {
+				return
+			}
+		}
+	}
 }
 
 // Adopt moves all items of old into q, each to the band of the same name or to
