@@ -39,6 +39,7 @@ type Options struct {
 	Requests    int
 	Replicas    int
 	Agents      int     // each with a proxy of its own; 0 = 1
+	Proxies     int     // if there are more than agents, these have several
 	Load        float64 // rate, in multiples of what round robin can bear
 	Speed       float64 // of the replicas, in multiples of a 70B model's
 	CacheTokens int     // KV cache of a replica
@@ -56,8 +57,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.Requests < 10 || o.Replicas < 1 || o.Replicas > 64 || !(o.Load > 0 && o.Load <= 2) || !(o.Speed > 0) {
 		return errors.New("want at least 10 requests, 1 to 64 replicas, a load up to 2 and a speed above 0")
 	}
-	if o.Agents = max(o.Agents, 1); o.Agents > 16 {
-		return errors.New("want at most 16 agents")
+	if o.Agents = max(o.Agents, 1); o.Agents > 16 || o.Proxies > 16 {
+		return errors.New("want at most 16 agents and proxies")
 	}
 	if len(o.Command) == 0 {
 		return fmt.Errorf("--%s is empty", o.Proxy)

@@ -250,7 +250,7 @@ func script(t *testing.T, text string) []string {
 }
 
 func TestProxies(t *testing.T) {
-	layout := layout{front: "127.0.0.1:1", feed: "127.0.0.1:2", admin: "127.0.0.1:4", folder: t.TempDir(), timeout: decisionTimeout,
+	layout := layout{front: "127.0.0.1:1", feed: "127.0.0.1:2", admin: "127.0.0.1:4", folder: t.TempDir(), agent: t.TempDir(), timeout: decisionTimeout,
 		pool: templates.Pool{Name: "llama", Models: []string{"demo"}, Replicas: []templates.Replica{{Name: "r1", Address: "127.0.0.1:3"}}}}
 	for _, c := range []struct{ name, says, version, file, conf string }{
 		{HAProxy, "HAProxy version 3.2.1-1 2025/05/28", "3.2.1", templates.ConfigFile, "runtime_api"},

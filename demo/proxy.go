@@ -31,7 +31,8 @@ type proxy struct {
 type layout struct {
 	front, feed string
 	admin       string // the agent's
-	folder      string
+	folder      string // of the proxy
+	agent       string // the agent's folder, with its sockets
 	pool        templates.Pool
 	timeout     time.Duration // of decisions
 }
@@ -75,7 +76,7 @@ func (o *Options) proxy() (*proxy, error) {
 func layHAProxy(l layout, v templates.Version) ([]templates.File, []string, string, error) {
 	o := templates.HAProxy{
 		Version: v, Bind: l.front,
-		AgentAddress: "unix://" + filepath.Join(l.folder, "spoe.sock"), FeedAddress: l.feed,
+		AgentAddress: "unix://" + filepath.Join(l.agent, "spoe.sock"), FeedAddress: l.feed,
 		SPOEConf:   filepath.Join(l.folder, templates.SPOEFile),
 		RuntimeAPI: "unix://" + filepath.Join(l.folder, "haproxy.sock"),
 		Bufsize:    int(defaults.HAProxy.Bufsize), ProcessingTimeout: l.timeout,
@@ -89,7 +90,7 @@ func layHAProxy(l layout, v templates.Version) ([]templates.File, []string, stri
 func layNginx(l layout) ([]templates.File, []string, string, error) {
 	o := templates.Nginx{
 		Bind:         l.front,
-		AgentAddress: "unix://" + filepath.Join(l.folder, "nginx.sock"), FeedAddress: l.feed,
+		AgentAddress: "unix://" + filepath.Join(l.agent, "nginx.sock"), FeedAddress: l.feed,
 		Folder: l.folder, ProcessingTimeout: l.timeout, BodyBuffer: int(defaults.Nginx.BodyBuffer),
 		Pools: []templates.Pool{l.pool},
 	}

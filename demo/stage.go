@@ -69,7 +69,8 @@ const longestHold = 5 * time.Minute
 // start starts the replicas, the agents and their proxies.
 func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, admission string) error {
 	agents := max(o.Agents, 1)
-	ports, err := freePorts(3*o.Replicas + 4*agents)
+	fronts := max(o.Proxies, agents)
+	ports, err := freePorts(3*o.Replicas + 3*agents + fronts)
 	if err != nil {
 		return err
 	}
@@ -95,23 +96,35 @@ func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, adm
 	}
 	conf := fmt.Sprintf("agent: {state_dir: off}\npools:\n  llama:\n    models: [demo]\n    policy: %s\n    engine: vllm\n    replicas:\n%s", routing, &replicas)
 	first := ""
+	var seats []layout // of the agents
 	for i := range agents {
-		l := layout{front: next(), feed: next(), admin: next(), folder: s.folder, timeout: timeout, pool: pool}
-		place := ""
+		l := layout{front: next(), feed: next(), admin: next(), folder: filepath.Join(s.folder, fmt.Sprint("agent", i+1)), timeout: timeout, pool: pool}
+		l.agent = l.folder
+		if err := os.Mkdir(l.folder, 0o700); err != nil {
+			return err
+		}
 		if listen := next(); agents > 1 {
-			place = fmt.Sprint(" ", i+1)
 			first = cmp.Or(first, listen)
-			l.folder = filepath.Join(s.folder, fmt.Sprint(i+1))
-			if err := os.Mkdir(l.folder, 0o700); err != nil {
-				return err
-			}
 			secret := filepath.Join(l.folder, "secret")
 			if err := os.WriteFile(secret, []byte("the agents of a demo"), 0o600); err != nil {
 				return err
 			}
 			conf = fmt.Sprintf("cluster: {name: demo, agent: agent%d, listen: %q, peers: [%q], secret_file: %q}\n", i+1, listen, first, secret) + afterCluster(conf)
 		}
-		if err := s.startSeat(ctx, o, l, conf, place); err != nil {
+		if err := s.startAgent(ctx, o.Self, l, conf, i+1); err != nil {
+			return err
+		}
+		seats = append(seats, l)
+	}
+	for i := range fronts {
+		l := seats[i%agents]
+		if i >= agents {
+			l.front, l.folder = next(), filepath.Join(s.folder, fmt.Sprint("proxy", i+1))
+			if err := os.Mkdir(l.folder, 0o700); err != nil {
+				return err
+			}
+		}
+		if err := s.startProxy(ctx, l, i+1); err != nil {
 			return err
 		}
 	}
@@ -127,25 +140,38 @@ func afterCluster(conf string) string {
 	return conf
 }
 
-// startSeat starts an agent and its proxy.
-func (s *stage) startSeat(ctx context.Context, o *Options, l layout, conf, place string) error {
-	files, args, own, err := s.proxy.lay(l)
+// startAgent starts agent number n, with the configuration of its proxy as well.
+func (s *stage) startAgent(ctx context.Context, self string, l layout, conf string, n int) error {
+	_, _, own, err := s.proxy.lay(l)
 	if err != nil {
 		return err
 	}
-	files = append(files, templates.File{Name: "pointsman.yaml", Text: own + conf})
+	if err := templates.Write(l.folder, []templates.File{{Name: "pointsman.yaml", Text: own + conf}}); err != nil {
+		return err
+	}
+	name := fmt.Sprint("agent ", n)
+	if err := s.start(name, self, "serve", "--config", filepath.Join(l.folder, "pointsman.yaml")); err != nil {
+		return err
+	}
+	s.admins = append(s.admins, l.admin)
+	return s.await(ctx, "http://"+l.admin+"/readyz", name)
+}
+
+// startProxy starts proxy number n.
+func (s *stage) startProxy(ctx context.Context, l layout, n int) error {
+	files, args, _, err := s.proxy.lay(l)
+	if err != nil {
+		return err
+	}
 	if err := templates.Write(l.folder, files); err != nil {
 		return err
 	}
-	if err := s.startAgent(ctx, o.Self, l, "agent"+place); err != nil {
+	name, command := fmt.Sprint(s.proxy.name, " ", n), slices.Clone(s.proxy.command)
+	if err := s.start(name, command[0], append(command[1:], args...)...); err != nil {
 		return err
 	}
-	command := slices.Clone(s.proxy.command)
-	if err := s.start(s.proxy.name+place, command[0], append(command[1:], args...)...); err != nil {
-		return err
-	}
-	s.admins, s.urls = append(s.admins, l.admin), append(s.urls, "http://"+l.front)
-	return s.await(ctx, "http://"+l.front+"/v1/models", s.proxy.name+place)
+	s.urls = append(s.urls, "http://"+l.front)
+	return s.await(ctx, "http://"+l.front+"/v1/models", name)
 }
 
 // acquainted waits until each agent knows so many others.
@@ -186,13 +212,6 @@ func (s *stage) startEngine(ctx context.Context, o *Options, name, address, even
 }
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
-
-func (s *stage) startAgent(ctx context.Context, self string, l layout, name string) error {
-	if err := s.start(name, self, "serve", "--config", filepath.Join(l.folder, "pointsman.yaml")); err != nil {
-		return err
-	}
-	return s.await(ctx, "http://"+l.admin+"/readyz", name)
-}
 
 // status asks an agent for its status.
 func status(ctx context.Context, address string) (*admin.Status, error) {

@@ -20,6 +20,7 @@ type demoCmd struct {
 	Requests    int      `default:"1500" help:"Requests to send (${default})."`
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
 	Agents      int      `default:"1" help:"Agents that share what they know, each with a proxy of its own; requests go to them in turn (${default})."`
+	Proxies     int      `default:"1" help:"Proxies, if there are to be more than agents; they ask the agents in turn (${default})."`
 	Load        float64  `default:"0.8" help:"Rate, in multiples of what round robin can bear (${default})."`
 	Speed       float64  `default:"4" help:"How many times faster than a 70B model the fake replicas are (${default})."`
 	CacheTokens int      `default:"40000" help:"KV cache of each replica in tokens (${default})."`
@@ -40,7 +41,7 @@ func (c *demoCmd) Run() error {
 func (c *demoCmd) options() (o demo.Options, err error) {
 	o = demo.Options{
 		Proxy: c.Proxy, Command: strings.Fields(c.HAProxy), Scenario: c.Scenario,
-		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
+		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Proxies: c.Proxies, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
 	}
 	if c.Proxy == demo.Nginx {
 		o.Command = strings.Fields(c.Nginx)
