@@ -113,7 +113,7 @@ func BenchmarkNATS(b *testing.B) {
 		if i > 0 {
 			address = freeAddress(b)
 		}
-		nodes = append(nodes, startNATSNode(b, fmt.Sprint("agent", i), "a secret of the bench", address, first))
+		nodes = append(nodes, startNATSNode(b, fmt.Sprint("agent", i), "a secret of the bench", address, []string{first}))
 	}
 	for _, n := range nodes {
 		until(b, "all know each other", func() bool { return len(n.Status().Peers) == benchAgents-1 })

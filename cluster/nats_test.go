@@ -30,7 +30,20 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func startNATSNode(t testing.TB, name, secret, listen string, peers ...string) *natsNode {
+// natsSetting changes how a node takes part.
+type natsSetting func(*NATSOptions)
+
+// byName is an address of the loopback by its name.
+func byName(t testing.TB, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+func startNATSNode(t testing.TB, name, secret, listen string, peers []string, settings ...natsSetting) *natsNode {
 	t.Helper()
 	began := time.Now()
 	clock := func() time.Duration { return time.Since(began) + time.Hour }
@@ -43,7 +56,11 @@ func startNATSNode(t testing.TB, name, secret, listen string, peers ...string) *
 		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
 	}
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
-	bus, err := OpenNATS(NATSOptions{Cluster: "test", Agent: name, Secret: s, Log: n.Log, Listen: listen, Peers: peers})
+	o := NATSOptions{Cluster: "test", Agent: name, Secret: s, Log: n.Log, Listen: listen, Peers: peers}
+	for _, set := range settings {
+		set(&o)
+	}
+	bus, err := OpenNATS(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,16 +107,16 @@ func (n *natsNode) decide(id byte, blocks ...uint64) {
 
 func (n *natsNode) reservations() int { return n.Decider.Pool("llama").Status().Reservations }
 
-// TestEmbeddedNATS: agents that find each other by one address know what the others
+// TestEmbeddedNATS: agents that find each other by one address, or name, know what the others
 // have reserved, what they had before one joined, and what their caches hold. One
 // with another secret is refused.
 func TestEmbeddedNATS(t *testing.T) {
 	addresses := []string{freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)}
-	a := startNATSNode(t, "a", "a shared secret", addresses[0])
+	a := startNATSNode(t, "a", "a shared secret", addresses[0], nil)
 	a.decide(1, 11, 12, 13)
 	until(t, "the first agent is ready, alone", a.IsReady)
-	b := startNATSNode(t, "b", "a shared secret", addresses[1], addresses[0])
-	c := startNATSNode(t, "c", "a shared secret", addresses[2], addresses[0])
+	b := startNATSNode(t, "b", "a shared secret", addresses[1], []string{byName(t, addresses[0])})
+	c := startNATSNode(t, "c", "a shared secret", addresses[2], []string{addresses[0]})
 	until(t, "those that join are ready", func() bool { return b.IsReady() && c.IsReady() })
 	b.decide(2)
 	c.decide(3)
@@ -107,7 +124,7 @@ func TestEmbeddedNATS(t *testing.T) {
 		until(t, n.Agent+" knows all reservations", func() bool { return n.reservations() == 3 })
 	}
 	until(t, "snapshots", func() bool { return b.Status().counts.snapshots > 0 && c.Status().counts.snapshots > 0 })
-	other := startNATSNode(t, "d", "another secret", addresses[3], addresses[0])
+	other := startNATSNode(t, "d", "another secret", addresses[3], []string{addresses[0]})
 	other.decide(4)
 	until(t, "it is refused, and both know", func() bool { return a.Status().Refused > 0 && other.Status().RefusedUs > 0 })
 	if n, m := a.reservations(), other.reservations(); n != 3 || m != 1 {

@@ -2,7 +2,7 @@
 # setup.sh brings the proxies that the tests run against onto this machine:
 # HAProxy and nginx from apt, and two newer pairs from later Debian suites,
 # unpacked into a cache folder where they run through their own loader, without
-# chroot, and promtool. It changes nothing when everything is there already. With
+# chroot, promtool, and a NATS server. It changes nothing when everything is there already. With
 # the argument haproxy or nginx it brings only that one from apt, which is all that
 # the demo needs; with page, what the tests of the status page need.
 #
@@ -158,7 +158,7 @@ nginx) host_packages nginx:nginx-light; exit 0 ;;
 page) host_packages chromium:chromium; unpack_axe; exit 0 ;;
 esac
 host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd \
-	patch:patch groff:groff bash:bash python3:python3
+	patch:patch groff:groff bash:bash python3:python3 nats-server:nats-server ip:iproute2
 for suite in $suites; do
 	unpack "$suite"
 done
