@@ -6,8 +6,9 @@
 # the argument haproxy or nginx it brings only that one from apt, which is all that
 # the demo needs; with page, what the tests of the status page need.
 #
-#   trixie  HAProxy 3.0, nginx 1.26
-#   forky   HAProxy 3.2, nginx 1.30
+#   trixie     HAProxy 3.0, nginx 1.26
+#   forky      HAProxy 3.2, nginx 1.30
+#   llama.cpp  llama-server, of forky
 #
 # Cache folder: POINTSMAN_CACHE, else XDG_CACHE_HOME/pointsman, else
 # ~/.cache/pointsman. A suite folder without its stamp is half-finished and is
@@ -16,7 +17,6 @@ set -eu
 
 cache=${POINTSMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pointsman}
 suites="trixie forky"
-include=haproxy,nginx-light
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -64,14 +64,14 @@ mirror() {
 		sed -n 's|^Debian \(https\{0,1\}://.*[^/]\)/*$|\1|p' | head -n 1
 }
 
-# unpack SUITE fetches the suite's packages with debootstrap and unpacks them
-# without running their scripts: nothing is mounted and no chroot is entered, so
-# it works in a container too.
+# unpack SUITE FOLDER PACKAGES PROGRAM OPTION fetches packages of the suite with
+# debootstrap and unpacks them without running their scripts: nothing is mounted and
+# no chroot is entered, so it works in a container too. PROGRAM must run with OPTION.
 unpack() {
 	suite=$1
-	dir=$cache/$suite
+	dir=$cache/$2
 	[ -e "$dir/.complete" ] && return 0
-	say "unpacking $suite into $dir"
+	say "unpacking $3 of $suite into $dir"
 	as_root rm -rf "$dir"
 	mkdir -p "$cache"
 
@@ -80,10 +80,10 @@ unpack() {
 	cp -r /usr/share/debootstrap/. "$scripts"
 	[ -e "$scripts/scripts/$suite" ] || ln -s sid "$scripts/scripts/$suite"
 
-	log=$cache/$suite.log
+	log=$cache/$2.log
 	# shellcheck disable=SC2046  # an empty mirror must vanish
 	if ! as_root env DEBOOTSTRAP_DIR="$scripts" PATH="$PATH:/usr/sbin:/sbin" \
-		debootstrap --variant=minbase --download-only --include=$include \
+		debootstrap --variant=minbase --download-only --include="$3" \
 		"$suite" "$dir" $(mirror) >"$log" 2>&1; then
 		rm -rf "$scripts"
 		tail -n 20 "$log" >&2
@@ -99,10 +99,13 @@ unpack() {
 	as_root sh -c "rm -rf '$dir'/var/cache/apt/archives/*.deb '$dir'/var/lib/apt/lists/*"
 	as_root chmod -R a+rX "$dir"
 
+	program=$4
+	option=$5
 	set -- "$dir"/usr/lib/*/ld-linux-*.so.*
 	[ -x "$1" ] || die "$suite: no loader in $dir/usr/lib"
-	"$1" --library-path "$(dirname "$1")" "$dir/usr/sbin/haproxy" -v >>"$log" 2>&1 ||
-		die "$suite: its haproxy does not run here; see $log"
+	libs=$(dirname "$1")
+	"$1" --library-path "$libs:$libs/llama" "$dir/usr/$program" "$option" >>"$log" 2>&1 ||
+		die "$suite: its $program does not run here; see $log"
 	as_root touch "$dir/.complete"
 }
 
@@ -160,8 +163,9 @@ esac
 host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd \
 	patch:patch groff:groff bash:bash python3:python3 nats-server:nats-server ip:iproute2
 for suite in $suites; do
-	unpack "$suite"
+	unpack "$suite" "$suite" haproxy,nginx-light sbin/haproxy -v
 done
+unpack forky llama.cpp llama.cpp-tools bin/llama-server --version
 unpack_promtool
 unpack_uvicorn
 say "proxies are ready"

@@ -12,10 +12,16 @@ type Signal struct {
 	Pool    string  `json:"pool"`
 	Replica string  `json:"replica"`
 	Error   string  `json:"error"`
+	Engine  string  `json:"engine"`
 	Age     float64 `json:"age_s"`
+	Cache   int     `json:"cache"` // tokens
 	Blocks  *struct {
 		Online  int    `json:"online"`
+		Blocks  int    `json:"blocks"`
 		Batches uint64 `json:"batches"`
+		Gaps    uint64 `json:"gaps"`
+		Orphans int    `json:"orphans"`
+		Tokens  int    `json:"block_tokens"`
 	} `json:"blocks"`
 }
 

@@ -1,0 +1,5 @@
+// Package engines tests against engines that nobody here wrote: llama.cpp,
+// behind real proxies. Their
+// models are tiny and random (test/engines/tiny), which is enough for everything but
+// sense. test/setup.sh brings the engines.
+package engines
