@@ -27,7 +27,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install uninstall packages image release package-test demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
+.PHONY: help build install uninstall packages image release package-test debian demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -87,6 +87,10 @@ release: ## packages, image, what is in them, and checksums
 
 package-test: release ## install, upgrade, remove and purge the packages; run the image; build all again
 	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 15m -run Package ./packaging
+
+debian: packages ## the packages on Debian 12 and 13 under a real systemd, as root, by the pages' own commands
+	@sh test/setup.sh debian
+	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 30m ./test/debian
 
 page: ## the status page in a real Chromium, with axe-core; SHOTS=DIR for pictures
 	@sh test/setup.sh page

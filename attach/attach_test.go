@@ -156,3 +156,23 @@ func TestWrite(t *testing.T) {
 		t.Error("overwrites a change:", err)
 	}
 }
+
+// What an installation puts where there is no configuration is nobody's, until a line
+// of it is changed.
+func TestConfigured(t *testing.T) {
+	text, err := os.ReadFile("../packaging/pointsman.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.Replace(string(text), "127.0.0.1:8001", "127.0.0.1:8003", 1)
+	for text, want := range map[string]bool{
+		string(text): false, string(text) + "# a comment\n": false, other: true, string(text) + "lease: 5m\n": true, "": true,
+	} {
+		if got := Configured([]byte(text)); got != want {
+			t.Errorf("%v, want %v, for\n%s", got, want, text)
+		}
+	}
+	if Configured(nil) {
+		t.Error("a file that does not exist is somebody's")
+	}
+}

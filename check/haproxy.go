@@ -23,6 +23,9 @@ const packagedUnit = "/usr/lib/systemd/system/pointsman-spoe.socket"
 
 // checkHAProxy checks what concerns HAProxy.
 func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
+	if r.File.Listen.SPOE == "" && len(o.HAProxyConfig) == 0 && !o.Rendered {
+		return nil // it is not to ask
+	}
 	binary, err := exec.LookPath("haproxy")
 	if err != nil && !o.Rendered && r.File.HAProxy.Version == "" {
 		fmt.Fprintln(rep, "haproxy: not installed here, so what is rendered for it was not tried")

@@ -20,7 +20,7 @@ import (
 type LiveOptions struct {
 	URL      string   // of the API behind the proxy, such as https://host/v1/chat/completions
 	Admin    string   // address of the running agent
-	Model    string   // empty = the first one that the agent serves
+	Model    string   // empty = the first one that the agent or an engine serves
 	Headers  []string // "name: value", such as a key
 	JSON     bool
 	Client   *http.Client  // nil = the usual one, which does not follow redirects
@@ -73,7 +73,7 @@ var ErrLive = errors.New("not all steps were seen; see docs/troubleshooting.md")
 
 func live(o LiveOptions) (*Live, error) {
 	agent := client.Client(o.Admin)
-	model, err := liveModel(agent, o.Model)
+	model, err := o.model(agent)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func live(o LiveOptions) (*Live, error) {
 		return nil, errors.New("session.headers of the agent has no header that a request could be marked with; add x-session-id")
 	}
 	l := &Live{URL: o.URL}
-	if err := l.send(o, model, header, session); err != nil {
+	if err := l.send(&o, model, header, session); err != nil {
 		return nil, err
 	}
 	if o.Patience == 0 {
@@ -116,10 +116,11 @@ func live(o LiveOptions) (*Live, error) {
 	return l, nil
 }
 
-// liveModel is the model to ask for.
-func liveModel(agent client.Client, model string) (string, error) {
-	if model != "" {
-		return model, nil
+// model is the model to ask for: the one that is named, the first that a pool lists, or
+// what an engine says at /v1/models through the proxy.
+func (o *LiveOptions) model(agent client.Client) (string, error) {
+	if o.Model != "" {
+		return o.Model, nil
 	}
 	b, err := agent.Status()
 	if err != nil {
@@ -138,29 +139,49 @@ func liveModel(agent client.Client, model string) (string, error) {
 			return p.Models[0], nil
 		}
 	}
-	return "default", nil // a pool that takes all models
+	if m := o.served(); m != "" {
+		return m, nil
+	}
+	return "default", nil // some engines take any name
 }
 
-// send sends the request and reads its answer.
-func (l *Live) send(o LiveOptions, model, header, session string) error {
-	body, err := json.Marshal(map[string]any{
-		"model": model, "max_tokens": 4, "stream": true, "messages": []map[string]string{{"role": "user", "content": "Say OK."}}, "prompt": "Say OK.",
-	})
-	if err != nil {
-		return err
+// served is the first model that an engine behind the proxy lists, empty for none.
+func (o *LiveOptions) served() string {
+	base, _, ok := strings.Cut(o.URL, "/v1/")
+	if !ok {
+		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, bytes.NewReader(body))
+	resp, err := o.do(ctx, http.MethodGet, base+"/v1/models", nil, nil)
 	if err != nil {
-		return err
+		return ""
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(header, session)
+	defer resp.Body.Close()
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if json.NewDecoder(io.LimitReader(resp.Body, mostLive)).Decode(&list) != nil || len(list.Data) == 0 {
+		return ""
+	}
+	return list.Data[0].ID
+}
+
+// do sends a request with the headers of the options and some more.
+func (o *LiveOptions) do(ctx context.Context, method, url string, body io.Reader, more map[string]string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range more {
+		req.Header.Set(name, value)
+	}
 	for _, h := range o.Headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
-			return fmt.Errorf("header %q: want 'name: value'", h)
+			return nil, fmt.Errorf("header %q: want 'name: value'", h)
 		}
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if strings.EqualFold(name, "host") {
@@ -172,7 +193,20 @@ func (l *Live) send(o LiveOptions, model, header, session string) error {
 	if c == nil {
 		c = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	resp, err := c.Do(req)
+	return c.Do(req)
+}
+
+// send sends the request and reads its answer.
+func (l *Live) send(o *LiveOptions, model, header, session string) error {
+	body, err := json.Marshal(map[string]any{
+		"model": model, "max_tokens": 4, "stream": true, "messages": []map[string]string{{"role": "user", "content": "Say OK."}}, "prompt": "Say OK.",
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	resp, err := o.do(ctx, http.MethodPost, o.URL, bytes.NewReader(body), map[string]string{"Content-Type": "application/json", header: session})
 	if err != nil {
 		return err
 	}
@@ -184,6 +218,9 @@ func (l *Live) send(o LiveOptions, model, header, session string) error {
 		l.Error = err.Error()
 	case resp.StatusCode != http.StatusOK:
 		l.Error = fmt.Sprintf("%.300s", bytes.TrimSpace(text))
+		if resp.StatusCode == http.StatusNotFound && o.Model == "" {
+			l.Error += fmt.Sprintf("\n%-17s it was asked for the model %q: name another with --model", "", model)
+		}
 	}
 	return nil
 }

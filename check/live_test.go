@@ -58,3 +58,40 @@ func TestLive(t *testing.T) {
 		})
 	}
 }
+
+// A pool that takes all models lists none: an engine is asked for one, with the same
+// headers, and where none answers the user is told how to name it.
+func TestLiveFindsTheModel(t *testing.T) {
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/status" {
+			io.WriteString(w, `{"pools":[{}]}`)
+			return
+		}
+		io.WriteString(w, `{"session_headers":["x-session-id"],"request":{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}}`)
+	}))
+	defer agent.Close()
+	for _, c := range []struct{ models, want string }{
+		{`{"object":"list","data":[{"id":"m7"},{"id":"m8"}]}`, "asked, decided, heard\n"},
+		{`{"data":[]}`, `it was asked for the model "default": name another with --model`},
+		{`<html>`, `it was asked for the model "default": name another with --model`},
+	} {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer k" {
+				t.Errorf("%s: %v", r.URL, r.Header)
+			}
+			if r.URL.Path == "/up/v1/models" {
+				io.WriteString(w, c.models)
+				return
+			}
+			if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `"model":"m7"`) {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		var b strings.Builder
+		_ = RunLive(&b, LiveOptions{URL: proxy.URL + "/up/v1/chat/completions", Admin: agent.URL, Headers: []string{"Authorization: Bearer k"}, Patience: time.Millisecond})
+		if !strings.Contains(b.String(), c.want) {
+			t.Errorf("%s: %s", c.models, b.String())
+		}
+		proxy.Close()
+	}
+}

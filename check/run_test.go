@@ -65,6 +65,7 @@ func TestCheckHAProxy(t *testing.T) {
 		{"own", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own}}, own + ": haproxy accepts it together with " + templates.AttachedFile, "something is missing"},
 		{"own, absent", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own + ".absent"}}, "", "no such file"},
 		{"off", "listen: {spoe: off}\n" + pools, nil, Options{}, "warning: f:1:16: listen.spoe: is off", ""},
+		{"off, with nginx", "listen: {spoe: off, nginx: 'unix:///run/pointsman/nginx.sock'}\n" + pools, map[string]string{"haproxy": version + "true"}, Options{}, "f: ok, 1 pool\n", ""},
 		{"off, own", "listen: {spoe: off}\n" + pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own}}, "", "HAProxy needs both"},
 		{"several", pools[:len(pools)-2] + ", qwen: {models: [q], replicas: {r1: {address: '127.0.0.1:2'}}}}\n", nil, Options{}, "f: ok, 2 pools", ""},
 	} {

@@ -163,7 +163,7 @@ func newer(t *testing.T, deb string) string {
 	if err := os.WriteFile(control, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "etc/pointsman/pointsman.yaml"), []byte("# a later default\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "usr/share/pointsman/pointsman.yaml"), []byte("# a later sample\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "newer.deb")

@@ -3,10 +3,12 @@
 package packaging
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,6 +64,93 @@ func TestServiceIsHardened(t *testing.T) {
 	}
 	if level, _ := strconv.ParseFloat(string(m[1]), 64); level > worst {
 		t.Errorf("exposure level %v, want at most %v\n%s", level, worst, out)
+	}
+}
+
+// Purge removes what enabled the agent and what it wrote, and leaves what a proxy that is
+// still attached reads. Removal says so.
+func TestPurge(t *testing.T) {
+	for _, attached := range []bool{false, true} {
+		root := t.TempDir()
+		for _, f := range []string{"etc/pointsman/pointsman.yaml", "etc/pointsman/backup/haproxy.cfg.1", "etc/haproxy/haproxy.cfg", "var/lib/pointsman/state", "run/pointsman/spoe.sock",
+			"etc/systemd/system/multi-user.target.wants/pointsman.service", "etc/systemd/system/sockets.target.wants/pointsman-spoe.socket", "etc/systemd/system/multi-user.target.wants/other.service"} {
+			put(t, root, f, "")
+		}
+		if attached {
+			put(t, root, "etc/pointsman/pointsman-spoe.conf", "")
+			put(t, root, "etc/haproxy/haproxy.cfg", "  filter spoe # pointsman-attach\n")
+		}
+		said := ""
+		for _, script := range []string{"prerm remove", "postrm remove", "postrm purge"} {
+			name, what, _ := strings.Cut(script, " ")
+			cmd := exec.Command("sh", filepath.Join("deb", name), what)
+			cmd.Env = append(os.Environ(), "DPKG_ROOT="+root)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", script, err, out)
+			}
+			said += string(out)
+		}
+		if strings.Contains(said, "pointsman detach haproxy --write") != attached {
+			t.Errorf("attached %v: %s", attached, said)
+		}
+		var left []string
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				left = append(left, strings.TrimPrefix(path, root+"/"))
+			}
+			return err
+		})
+		want := []string{"etc/haproxy/haproxy.cfg", "etc/systemd/system/multi-user.target.wants/other.service"}
+		if attached {
+			want = slices.Insert(want, 1, "etc/pointsman/backup/haproxy.cfg.1", "etc/pointsman/pointsman-spoe.conf")
+		}
+		if err != nil || !slices.Equal(left, want) {
+			t.Errorf("attached %v: left %q, want %q (%v)", attached, left, want, err)
+		}
+	}
+}
+
+// The first installation brings the sample, and no later one.
+func TestSampleIsInstalledOnce(t *testing.T) {
+	proxies.Tool(t, "systemd-sysusers")
+	root := t.TempDir()
+	put(t, root, "usr/share/pointsman/pointsman.yaml", "sample")
+	lines, err := os.ReadFile(filepath.Join(units, "pointsman.sysusers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, root, "usr/lib/sysusers.d/pointsman.conf", string(lines))
+	put(t, root, "etc/group", "")
+	conf := filepath.Join(root, "etc/pointsman/pointsman.yaml")
+	for _, step := range []struct{ version, before, want string }{
+		{"", "", "sample"}, {"", "mine", "mine"}, {"1.0", "mine", "mine"}, {"1.0", "", ""},
+	} {
+		if err := os.RemoveAll(filepath.Dir(conf)); err != nil {
+			t.Fatal(err)
+		}
+		if step.before != "" {
+			put(t, root, "etc/pointsman/pointsman.yaml", step.before)
+		}
+		cmd := exec.Command("sh", "deb/postinst", "configure", step.version)
+		cmd.Env = append(os.Environ(), "DPKG_ROOT="+root)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%+v: %v\n%s", step, err, out)
+		}
+		if text, _ := os.ReadFile(conf); string(text) != step.want {
+			t.Errorf("%+v: %q", step, text)
+		}
+	}
+}
+
+func put(t *testing.T, root, path, text string) {
+	t.Helper()
+	path = filepath.Join(root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -13,7 +13,7 @@ const SPOEConf = "/etc/pointsman/" + templates.SPOEFile
 func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 	c := r.File
 	if c.Listen.SPOE == "" || c.Listen.Feed == "" {
-		return o, errors.New("listen.spoe or listen.feed is off: HAProxy needs both")
+		return o, errors.New("listen.spoe or listen.feed is off: HAProxy needs both; without these keys they have their defaults")
 	}
 	o = templates.HAProxy{
 		Bind:         c.HAProxy.Bind,

@@ -4,7 +4,8 @@
 # unpacked into a cache folder where they run through their own loader, without
 # chroot, promtool, and a NATS server. It changes nothing when everything is there already. With
 # the argument haproxy or nginx it brings only that one from apt, which is all that
-# the demo needs; with page, what the tests of the status page need.
+# the demo needs; with page, what the tests of the status page need; with debian, the
+# roots that `make debian` boots.
 #
 #   trixie     HAProxy 3.0, nginx 1.26
 #   forky      HAProxy 3.2, nginx 1.30
@@ -155,7 +156,34 @@ unpack_uvicorn() {
 	fi
 }
 
+# install_debian SUITE installs a Debian with systemd below the cache folder, and puts
+# the packages of HAProxy and nginx into its apt, from which it installs them without
+# a network.
+install_debian() {
+	dir=$cache/debian-$1
+	[ -e "$dir/.complete" ] && return 0
+	say "installing Debian $1 into $dir"
+	as_root rm -rf "$dir"
+	mkdir -p "$cache"
+	log=$cache/debian-$1.log
+	# shellcheck disable=SC2046  # an empty mirror must vanish
+	if ! as_root debootstrap --variant=minbase --include=systemd-sysv,adduser,curl,procps,ca-certificates \
+		"$1" "$dir" $(mirror) >"$log" 2>&1 ||
+		! as_root chroot "$dir" apt-get update -q >>"$log" 2>&1 ||
+		! as_root chroot "$dir" apt-get install -y -q --download-only haproxy nginx >>"$log" 2>&1; then
+		tail -n 20 "$log" >&2
+		die "Debian $1 was not installed; the whole log is in $log"
+	fi
+	as_root touch "$dir/.complete"
+}
+
 case "${1:-}" in
+debian)
+	host_packages debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux lintian:lintian rpm:rpm
+	install_debian bookworm
+	install_debian trixie
+	exit 0
+	;;
 haproxy) host_packages haproxy:haproxy; exit 0 ;;
 nginx) host_packages nginx:nginx-light; exit 0 ;;
 page) host_packages chromium:chromium; unpack_axe; exit 0 ;;

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Paths    []string // as HAProxy's -f: files, and folders of .cfg files
 	Backends []string // empty = those that look like LLM engines
-	Config   string   // pointsman.yaml; made where there is none
+	Config   string   // pointsman.yaml; made where there is none, or the sample
 	Out      string   // folder of our own files
 	// OwnFile puts our sections into a file in Out, which HAProxy has to be told
 	// to load, instead of the end of the user's last file.
@@ -35,6 +35,7 @@ type Result struct {
 	Changes []attach.Change // the user's files first, in their order, then ours
 	Theirs  int             // how many of these are the user's
 	Load    string          // file that HAProxy has to load by a further -f, empty for none
+	Unload  bool            // a file goes that HAProxy loads by a further -f: a reload would fail
 	Pools   []string        // the backends that ask
 	Notes   []string        // what the user should know
 
@@ -54,7 +55,7 @@ func Attach(o Options) (*Result, error) {
 	}
 	named := o.Backends
 	var r *resolve.Config
-	if config.Before != nil {
+	if attach.Configured(config.Before) {
 		if r, err = o.Resolve(o.Config, config.Before); err != nil {
 			return nil, err
 		}
@@ -233,6 +234,7 @@ func Detach(o Options) (*Result, error) {
 		}
 		if f.After = nil; f.Before != nil {
 			res.Changes = append(res.Changes, f)
+			res.Unload = res.Unload || filepath.Base(path) == templates.AttachedFile
 			if filepath.Base(path) == templates.AttachedFile && units[1] != "" {
 				res.Notes = append(res.Notes, "HAProxy must no longer load "+path+": systemctl daemon-reload && systemctl restart haproxy")
 			} else if filepath.Base(path) == templates.AttachedFile {

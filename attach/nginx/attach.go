@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Main     string   // nginx.conf
 	Backends []string // upstreams, or host:port; empty = those that look like LLM engines
-	Config   string   // pointsman.yaml; made where there is none
+	Config   string   // pointsman.yaml; made where there is none, or the sample
 	Out      string   // folder of our own files
 	// AccessLog and ErrorLog are where nginx logs by default.
 	AccessLog, ErrorLog string
@@ -72,7 +72,7 @@ func Attach(o Options) (*Result, error) {
 	}
 	var resolved *resolve.Config
 	named := o.Backends
-	if config.Before != nil {
+	if attach.Configured(config.Before) {
 		if resolved, err = o.Resolve(o.Config, config.Before); err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ func overlap(t *target, scheme string, r *resolve.Config) (pools []string) {
 // yaml is a configuration of pointsman for the targets.
 func yaml(targets []*target, scheme map[*target]string) (text string, notes []string, err error) {
 	var b strings.Builder
-	b.WriteString("# Written by `pointsman attach nginx` from nginx's configuration. All keys:\n# docs/configuration.md.\nlisten:\n  nginx: unix:///run/pointsman/nginx.sock\npools:\n")
+	b.WriteString("# Written by `pointsman attach nginx` from nginx's configuration. All keys:\n# docs/configuration.md.\nlisten:\n  nginx: unix:///run/pointsman/nginx.sock\n  spoe: off # where HAProxy would ask: without this line at /run/pointsman/spoe.sock\npools:\n")
 	for _, t := range targets {
 		list, more, err := t.servers(scheme[t])
 		if err != nil {

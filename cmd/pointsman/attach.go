@@ -137,7 +137,7 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 	for _, name := range copies {
 		fmt.Fprintln(w, "backup", name)
 	}
-	if r.Load == "" {
+	if r.Load == "" && !r.Unload {
 		fmt.Fprintln(os.Stderr, "now reload HAProxy")
 	}
 	return nil

@@ -21,7 +21,7 @@ type checkCmd struct {
 	Lint          bool     `help:"Only warn of what hurts LLM traffic in your own configuration; needs no pointsman."`
 	Live          string   `placeholder:"URL" help:"Send one small request to this URL through the proxy, such as https://host/v1/chat/completions, and report whether the running agent was asked, decided and heard."`
 	Admin         string   `default:"${default_admin}" help:"For --live: admin address of the agent (${default})."`
-	Model         string   `help:"For --live: the model to ask for; by default the first that the agent serves."`
+	Model         string   `help:"For --live: the model to ask for; by default the first that a pool lists, or that an engine behind the proxy serves."`
 	Header        []string `sep:"none" help:"For --live: a header, such as 'Authorization: Bearer …'."`
 	Insecure      bool     `help:"For --live: take any certificate."`
 	JSON          bool     `help:"Print the result as one JSON object."`

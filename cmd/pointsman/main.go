@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"pointsman/config"
+	_ "pointsman/quiet" // sets the log's output; main sets it again
 	"pointsman/resolve"
 	"pointsman/sim/workload"
 )
@@ -59,6 +61,7 @@ const (
 )
 
 func main() {
+	log.SetOutput(os.Stderr)
 	parser := kong.Must(&cli{}, options...)
 	ctx, err := parser.Parse(arguments(os.Args[1:]))
 	if err == nil {

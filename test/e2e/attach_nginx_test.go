@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +85,8 @@ func newNginxUser(t *testing.T, r rig.Release, name string, edit func(s *rig.Sit
 	}
 	return &user{Site: s, shape: sh, fronts: fronts, own: filepath.Join(dir, "nginx.conf"), flag: "--nginx-config", reload: n.Reload, client: sh.newClient(),
 		complete: func(made string) string {
-			const usual = "listen:\n  nginx: unix:///run/pointsman/nginx.sock\n"
-			if !strings.Contains(made, usual) {
+			usual := regexp.MustCompile(`listen:\n  nginx: unix:///run/pointsman/nginx.sock\n  spoe: off.*\n`).FindString(made)
+			if usual == "" {
 				t.Fatalf("attach made\n%s", made)
 			}
 			return strings.Replace(made, usual, fmt.Sprintf("listen: {%s, feed: %q, admin: %q}\nnginx: {processing_timeout: 5s}\n", n.Listen(), s.Feed, s.Agent.Admin), 1)

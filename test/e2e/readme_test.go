@@ -48,7 +48,7 @@ func TestNginxReadme(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const usual = "nginx: unix:///run/pointsman/nginx.sock"
+			const usual = "nginx: unix:///run/pointsman/nginx.sock\n  spoe: off"
 			own := fmt.Sprintf("nginx: unix://%s/nginx.sock\n  spoe: unix://%s/spoe.sock\n  feed: %s\n  admin: %s", s.Dir, s.Dir, s.Feed, s.Agent.Admin)
 			if !strings.Contains(string(text), usual) {
 				t.Fatalf("written from nginx's configuration:\n%s", text)

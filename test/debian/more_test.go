@@ -1,0 +1,86 @@
+package debian
+
+import (
+	"strings"
+	"testing"
+)
+
+// One agent serves both proxies; installed before HAProxy, it has made HAProxy's group.
+// Removed while they are still attached, they serve, reload and restart without it.
+func TestBothProxies(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			m := boot(t, release)
+			m.engines()
+			m.run("apt-get install -y -q --no-install-recommends ./pointsman_*.deb")
+			m.haproxy()
+			m.nginx()
+			if out := m.run("id -gn haproxy; id -nG pointsman"); out != "haproxy\npointsman haproxy\n" {
+				t.Errorf("groups: %s", out)
+			}
+			m.run("pointsman attach haproxy --write")
+			if out, err := m.try("pointsman attach nginx --write"); err == nil || !strings.Contains(out, "listen.nginx is off: want an address") {
+				t.Errorf("without an address for nginx: %v\n%s", err, out)
+			}
+			m.write("etc/pointsman/pointsman.yaml", "listen: {nginx: 'unix:///run/pointsman/nginx.sock'}\n"+m.read("etc/pointsman/pointsman.yaml"), 0o644)
+			m.run("pointsman attach nginx --write")
+			m.run("systemctl enable --now pointsman-spoe.socket pointsman-nginx.socket pointsman && systemctl reload haproxy nginx")
+			m.live(haproxyURL)
+			m.live(nginxURL)
+			m.run("pointsman status")
+			m.run("systemctl restart pointsman")
+			m.live(haproxyURL)
+			m.live(nginxURL)
+			m.run("systemctl reload pointsman")
+			m.live(nginxURL)
+			m.run("systemd-analyze security --no-pager pointsman.service | tail -1; ls -la /run/pointsman /var/lib/haproxy/run/pointsman")
+			m.under(haproxyURL, func() {
+				out := m.run("apt-get remove -y -q pointsman")
+				for _, p := range both {
+					if !strings.Contains(out, "pointsman detach "+p.name+" --write") {
+						t.Errorf("nothing is said of %s", p.name)
+					}
+				}
+				m.run("systemctl reload haproxy nginx && apt-get install -y -q ./pointsman_*.deb </dev/null")
+				m.run("systemctl start pointsman-spoe.socket pointsman-nginx.socket pointsman")
+			})
+			m.live(haproxyURL)
+			m.run("apt-get purge -y -q pointsman && systemctl restart haproxy nginx")
+			m.serves(haproxyURL)
+			m.serves(nginxURL)
+		})
+	}
+}
+
+// With a file of pointsman's own, HAProxy's unit loads it by a drop-in, and keeps its
+// other options: those of the unit, or those of /etc/default/haproxy.
+func TestOwnFile(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			m := boot(t, release)
+			m.engines()
+			m.haproxy()
+			m.install()
+			for _, own := range []string{"", "EXTRAOPTS=\"-S /run/haproxy-master.sock -n 5000\"\n"} {
+				m.write("etc/default/haproxy", own, 0o644)
+				m.run("systemctl restart haproxy")
+				command := m.run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID haproxy)/cmdline")
+				m.run("pointsman attach haproxy --own-file --write")
+				m.run("systemctl enable --now pointsman-spoe.socket pointsman && systemctl daemon-reload && systemctl restart haproxy")
+				m.live(haproxyURL)
+				with := m.run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID haproxy)/cmdline; test -S /run/haproxy-master.sock")
+				for word := range strings.FieldsSeq(command + " /etc/pointsman/pointsman.cfg") {
+					if !strings.Contains(with, word) {
+						t.Errorf("%q lost %s of %q", with, word, command)
+					}
+				}
+				m.run("pointsman check --haproxy-config /etc/haproxy/haproxy.cfg --haproxy-config /etc/pointsman/pointsman.cfg")
+				m.run("pointsman detach haproxy --own-file --write && systemctl daemon-reload && systemctl restart haproxy")
+				m.serves(haproxyURL)
+				if now := m.run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID haproxy)/cmdline"); now != command {
+					t.Errorf("detached: %q, before %q", now, command)
+				}
+			}
+		})
+	}
+}
