@@ -22,6 +22,7 @@ import (
 	"pointsman/admin/page"
 	"pointsman/cluster"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/intake"
 	"pointsman/link"
 	"pointsman/record"
@@ -155,6 +156,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		writeBuild(&b, s.version)
 		s.set.WritePrometheus(&b)
 		writeDecider(&b, s.intake)
+		writeBudgets(&b, s.decider.Budgets)
 		for _, l := range s.links() {
 			l.WriteMetrics(&b)
 		}
@@ -190,6 +192,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			return
 		}
 		writeJSON(ctx, s.Signals())
+	case "/usage":
+		s.usage(ctx)
 	case "/debug/decisions":
 		writeJSON(ctx, s.decisions(string(ctx.QueryArgs().Peek("pool"))))
 	case "/debug/explain":
@@ -216,6 +220,8 @@ type Status struct {
 	Proxies  []link.Status `json:"proxies"`
 	// Cluster is nil when the agent shares nothing.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
+	// Budgets is nil when no tokens are counted.
+	Budgets *budget.Status `json:"budgets,omitempty"`
 	// State is what is kept over a restart, nil if nothing is.
 	State *state.Status `json:"state,omitempty"`
 }
@@ -229,7 +235,7 @@ func (s *Server) links() []link.Status {
 }
 
 func (s *Server) status() Status {
-	st := Status{Version: s.version, Pools: s.pools(), Proxies: s.links()}
+	st := Status{Version: s.version, Pools: s.pools(), Proxies: s.links(), Budgets: s.decider.Budgets.Status()}
 	if s.Cluster != nil {
 		c := s.Cluster.Status()
 		st.Cluster = &c
@@ -302,6 +308,9 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	x := r.Pool.Explain(&r.Request)
+	if v := s.intake.Budget(&r, &in); v.Limit != "" {
+		x.Budget = &v
+	}
 	if html {
 		var b bytes.Buffer
 		s.html(ctx, &b, page.WriteExplanation(&b, &x))

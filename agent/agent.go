@@ -18,6 +18,7 @@ import (
 
 	"pointsman/admin"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/decider/policy"
 	"pointsman/engine"
 	"pointsman/engine/tokenize"
@@ -85,6 +86,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.Budgets = budget.New(func() time.Duration { return time.Since(epoch) }, d.Secret)
 	in := intake.New(d)
 	in.Tokenizer = tokenize.New(set)
 	in.Tokenizer.Log = o.Log

@@ -35,14 +35,18 @@ func newNginxSide(a *Agent, set *metrics.Set) *nginxSide {
 }
 
 func nginxOptions(c *resolve.Config) nginx.Options {
-	showAdmission, admits := map[string]bool{}, false
+	limited := len(c.File.Budgets.Limits) > 0
+	showAdmission, refuses := map[string]bool{}, limited
 	for _, p := range c.Pools {
-		admits = admits || p.Admission != nil
+		refuses = refuses || p.Admission != nil
 		if p.Admission != nil && p.Admission.ResponseHeaders {
 			showAdmission[p.Name] = true
 		}
 	}
-	return nginx.Options{Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(), RefuseUnreadable: admits, ResponseHeaders: showAdmission}
+	return nginx.Options{
+		Head: int(c.File.Scan.Limit), RetrySent: c.File.Nginx.RetrySent, MostHeld: c.MaxHeld(),
+		RefuseUnreadable: refuses, ResponseHeaders: showAdmission, Budgets: limited,
+	}
 }
 
 // stop answers the requests under way, then ends the feed.

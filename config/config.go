@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/engine/metrics"
 	"pointsman/prompt"
 )
@@ -39,6 +40,7 @@ type Config struct {
 	Agent   Agent   `yaml:"agent"`
 	Record  Record  `yaml:"record"`
 	Cluster Cluster `yaml:"cluster"`
+	Budgets Budgets `yaml:"budgets"`
 	// Mode is that of the pools without one of their own.
 	Mode string `yaml:"mode"`
 	// Lease is how long a reservation lives without news of its request.
@@ -297,8 +299,12 @@ func Default() *Config {
 		},
 		Scan:   Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
 		Record: Record{MaxSize: 100 << 20, MaxFiles: 5},
-		Lease:  decider.DefaultLease,
-		Mode:   ModeDecide,
+		Budgets: Budgets{
+			KeyHeaders: slices.Clone(budgetKeyHeaders), MaxAccounts: budget.DefaultMostAccounts,
+			Keys: map[string]*BudgetKey{}, Limits: map[string]*BudgetLimit{},
+		},
+		Lease: decider.DefaultLease,
+		Mode:  ModeDecide,
 	}
 }
 

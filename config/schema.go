@@ -14,6 +14,7 @@ type schema = map[string]any
 // any name.
 var schemaChoices = map[string][]string{
 	"scan.duplicate_models":           DuplicateModels,
+	"budgets.unknown_keys":            UnknownKeys,
 	"pools.*.engine":                  Engines,
 	"pools.*.admission.wait":          Waits,
 	"pools.*.admission.matching":      Matchings,

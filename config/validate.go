@@ -61,6 +61,7 @@ func (v *validator) all(checks Checks) {
 		v.admission(p)
 	}
 	v.names()
+	v.budgets()
 }
 
 // within refuses a value outside [lo, hi].

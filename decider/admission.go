@@ -225,6 +225,7 @@ func (a *admission) forgetEnded(o *Outcome, now time.Duration) bool {
 func (a *admission) abandon(it *queue.Item[held], why string) {
 	a.queue.Remove(it)
 	it.Value.decision.Why = why
+	refund(a.pool, it.Value.request)
 	a.answer(it)
 }
 

@@ -12,6 +12,8 @@ type Decision struct {
 	Reason    string    // the message for the client; safe inside a JSON string
 	Retry     int       // seconds, for Retry-After; 0 = none
 	Why       string    // one word for logs and records
+	Input     int       // prompt tokens
+	Cost      int       // of these, those that the server has to compute
 	Unsteered bool      // the pool is in shadow: the proxy is to do as if it were alone
 
 	// With an admission only:
@@ -30,7 +32,7 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if tooLate(p, r.ID, d) {
+	if tooLate(p, r, d) {
 		return
 	}
 	if p.Shadows(r) {
@@ -43,12 +45,14 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 // tooLate reports whether the question about a request comes after the proxy has
 // gone on without the answer: the request has ended, or a replica has it. An agent
 // that was stopped reads such questions when it goes on, after the feed or before.
-func tooLate(p *Pool, id ID, d *Decision) bool {
+func tooLate(p *Pool, r *Request, d *Decision) bool {
+	id := r.ID
 	v := p.find(id)
 	if adopted := v != nil && v.decided == nil && !v.unguided; !adopted && !p.gone.pop(id) {
 		return false
 	}
 	d.Why = "client_gone"
+	refund(p, r)
 	p.stats.ClientGone++
 	return true
 }
@@ -71,8 +75,9 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 		}
 		p.records.add(p, r, d, now)
 		if d.Status != 0 {
+			refund(p, r)
 			recordRefusal(p, r, d.Status, d.Wait, now)
-		} else if p.RecordsText() {
+		} else if p.RecordsText() || r.Charge.Made() {
 			unplace(p, r, now)
 		}
 		return
@@ -85,8 +90,10 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	p.records.add(p, r, d, now)
 	p.filters.count()
 	chosen.chosen++
+	d.Input = max(r.Input, 0)
 	p.stats.InputTokens += uint64(max(r.Input, 0))
 	cached, achievable := p.view.Cached(chosen.index), p.view.BestCached()
+	d.Cost = max(d.Input-cached, 0)
 	p.stats.CachedTokens += uint64(cached)
 	p.stats.AchievableTokens += uint64(achievable)
 	p.hits.add(max(r.Input, 0), cached, achievable, now)

@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"pointsman/decider/budget"
 )
 
 // Clock returns the time since an epoch of its owner's choice. It never goes
@@ -33,6 +35,10 @@ type Decider struct {
 	// Sharing says how other agents learn of the reservations. It is set before the
 	// first Apply.
 	Sharing Sharing
+
+	// Budgets, unless nil, counts the tokens of clients. It is set before the first
+	// Apply.
+	Budgets *budget.Ledger
 
 	clock Clock
 	seed  func() uint64

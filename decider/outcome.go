@@ -125,6 +125,7 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 		if v.decided != nil && v.replica.name == replica {
 			p.accuse(v.replica, o, now)
 		}
+		refund(p, &v.request) // it is charged again
 		p.release(v, o, now)
 		p.report.ended(v, &o)
 	}

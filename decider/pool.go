@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"pointsman/decider/budget"
 )
 
 // PoolConfig describes a pool.
@@ -102,6 +104,7 @@ type Pool struct {
 	peers    peers
 	ended    Ended // scratch of handToRecorder
 	watch    watch
+	budgets  *budget.Ledger // of the decider
 	stats    PoolStats
 	hits     hitRatio
 }
@@ -112,6 +115,7 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 		keyspace:  append(slices.Clone(d.Secret), name...),
 		clock:     d.clock,
 		recording: &d.recording,
+		budgets:   d.Budgets,
 		selection: selection{members: members{byName: map[string]*Replica{}}, limits: true, view: View{Rand: r}},
 		account:   account{reservations: newReservations()},
 		unplaced:  newReservations(),

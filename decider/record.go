@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"pointsman/decider/budget"
 )
 
 // How many decisions a pool remembers, and how many candidates of each.
@@ -163,6 +165,8 @@ type Explanation struct {
 	Candidates []Candidate `json:"candidates"`
 	// Queue is where the request would stand, nil when requests do not wait.
 	Queue *Place `json:"queue,omitempty"`
+	// Budget is where its client stands, nil when no limit fits it. Others fill it in.
+	Budget *budget.Verdict `json:"budget,omitempty"`
 }
 
 // preview ranks r without a trace: chance and the policy's turn stay as they are.

@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/budget"
+)
 
 // Request is what policies decide by.
 type Request struct {
@@ -35,6 +39,9 @@ type Request struct {
 	Tenant   uint64        // hash of its tenant; 0 = unknown
 	Deadline time.Duration // of its first token, by the pool's clock; 0 = none
 	Bytes    int           // of its body
+
+	// Charge is what its client was charged for it.
+	Charge budget.Charge
 
 	// Prompt hashes the prompt for another pool; nil = it cannot be hashed again.
 	Prompt Prompt

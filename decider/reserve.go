@@ -54,6 +54,7 @@ func begin(p *Pool, v *reservation, ttft, now time.Duration) {
 
 // release ends v. The caller holds the lock.
 func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
+	settle(p, v, &o)
 	if v.from != "" {
 		p.peers.of(v.from).held--
 	}

@@ -66,7 +66,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	now := p.clock()
 	*d = Decision{Pool: p.name}
 	p.stats.Decisions++
-	if tooLate(p, r.ID, d) {
+	if tooLate(p, r, d) {
 		return false, nil
 	}
 	if p.Shadows(r) {
@@ -159,5 +159,6 @@ func (a *admission) refuse(r *Request, d *Decision, why queue.Reason, now time.D
 	d.Retry = a.retryAfter(r.Band)
 	p.view.Candidates = nil
 	p.records.add(p, r, d, now)
+	refund(p, r)
 	recordRefusal(p, r, d.Status, d.Wait, now)
 }

@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/budget"
+)
 
 // A request that the proxy places by itself, although the agent was asked, waits in
 // Pool.unplaced until the proxy reports where it went. It is on no replica there.
@@ -8,6 +12,7 @@ import "time"
 // unplace notes that the proxy places r. The caller holds the lock.
 func unplace(p *Pool, r *Request, now time.Duration) *reservation {
 	if old := p.unplaced.find(r.ID); old != nil {
+		refund(p, &old.request)
 		drop(p, old) // the proxy asks again
 	}
 	w := p.unplaced.add(r.ID)
@@ -50,6 +55,7 @@ func (a *account) adoptKnown(w *reservation, replica *Replica, now time.Duration
 	v.tokens = w.request.Input + max(w.request.Output, 0)
 	v.input = w.request.Input
 	v.request.keep(&w.request)
+	w.request.Charge = budget.Charge{}
 	a.book(v, replica, now)
 	return v
 }
@@ -71,6 +77,7 @@ func endUnplaced(p *Pool, o *Outcome, served *Replica, now time.Duration) *reser
 // forgetUnplaced ends w, which reached no replica of the pool as far as is known.
 func forgetUnplaced(p *Pool, w *reservation, o *Outcome, now time.Duration) {
 	w.unguided = true
+	settle(p, w, o)
 	recordEnd(p, w, o, now)
 	drop(p, w)
 }

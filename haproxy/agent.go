@@ -159,6 +159,11 @@ func answer(w *spoa.Reply, r *intake.Request) {
 		w.SetString("band", d.Band)
 		w.SetInt("wait", d.Wait.Milliseconds())
 	}
+	if b := &r.Budget; b.Tokens > 0 {
+		w.SetInt("limit_tokens", b.Tokens)
+		w.SetInt("remaining_tokens", b.Remaining)
+		w.SetInt("reset_tokens", int64(b.Reset))
+	}
 	if d.Status != 0 {
 		w.SetInt("status", int64(d.Status))
 		w.SetString("reason", d.Reason)
@@ -170,6 +175,10 @@ func answer(w *spoa.Reply, r *intake.Request) {
 	set("pool", d.Pool)
 	set("server", d.Server)
 	set("rank", d.Rank)
+	if d.Server != "" {
+		w.SetInt("input_tokens", int64(d.Input))
+		w.SetInt("cost", int64(d.Cost))
+	}
 	set("fallback1", d.Fallbacks[0])
 	set("fallback2", d.Fallbacks[1])
 	switch {

@@ -106,9 +106,8 @@ func (a *classifier) tenant(r *Request, headers []byte) uint64 {
 				return r.Session
 			}
 		default:
-			id, _ = s.headers.Find(headers)
-			if len(id) > 7 && s.kind == tenantKey && bytes.EqualFold(id[:7], bearer) {
-				id = bytes.TrimLeft(id[7:], " ")
+			if id, _ = s.headers.Find(headers); s.kind == tenantKey {
+				id = withoutBearer(id)
 			}
 		}
 		if len(id) > 0 {
@@ -116,6 +115,14 @@ func (a *classifier) tenant(r *Request, headers []byte) uint64 {
 		}
 	}
 	return 0
+}
+
+// withoutBearer is the key in the value of a header.
+func withoutBearer(value []byte) []byte {
+	if len(value) > len(bearer) && bytes.EqualFold(value[:len(bearer)], bearer) {
+		return bytes.TrimLeft(value[len(bearer):], " ")
+	}
+	return value
 }
 
 var bearer = []byte("Bearer ")

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/engine/tokenize"
 	"pointsman/prompt"
 	"pointsman/session"
@@ -50,6 +51,9 @@ type Config struct {
 	OneModel bool
 	// Shadow never refuses a request: all pools leave theirs to the proxy.
 	Shadow bool
+	// Budgets says whose tokens are counted and limited, by the keys in BudgetKeys.
+	Budgets    budget.Config
+	BudgetKeys session.Headers
 	// BodyPriority lets the priority in a body set the request's place in the
 	// proxy's queues.
 	BodyPriority bool
@@ -89,6 +93,9 @@ func (i *Intake) Decider() *decider.Decider { return i.decider }
 // find either the old routes or the new ones, and no pool is closed while a
 // route leads to it.
 func (i *Intake) Apply(c Config) {
+	if b := i.decider.Budgets; b != nil {
+		b.Apply(c.Budgets)
+	}
 	retire := i.decider.Replace(decider.Config{Pools: c.Pools})
 	i.table.Store(newTable(c, i.decider))
 	retire()
@@ -103,7 +110,7 @@ func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnse
 // called. Otherwise r.Decision is the answer. Nothing of in is kept. w.Decided
 // may be called before Handle returns; r must not be reused before it has.
 func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
-	if !i.Read(r, in) || !i.Prepare(r) || !r.Submit(w) {
+	if !i.Read(r, in) || !i.Prepare(r) || !i.charge(r, &in) || !r.Submit(w) {
 		return false
 	}
 	r.release(i)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/prompt"
 )
 
@@ -26,7 +27,8 @@ type Input struct {
 type Request struct {
 	decider.Request
 	Decision decider.Decision
-	Queued   bool // the body's priority is its place in the proxy's queues
+	Budget   budget.Left // what its client may use
+	Queued   bool        // the body's priority is its place in the proxy's queues
 
 	// BeforeWait, unless nil, is called before Prepare waits for an engine.
 	BeforeWait func()
@@ -46,6 +48,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		r.body = i.bodies.Get().(*prompt.Body)
 	}
 	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude, Origin: in.Origin}
+	r.Budget = budget.Left{}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
 	r.scan(&in, t.scanLimit)

@@ -18,6 +18,7 @@ type table struct {
 	session     session.Headers
 	fields      []SessionField
 	modelHeader session.Headers
+	budgetKeys  session.Headers
 	scanLimit   int
 	oneModel    bool
 	priority    bool
@@ -50,6 +51,7 @@ func newTable(c Config, d *decider.Decider) *table {
 		session:     c.Session,
 		fields:      c.SessionFields,
 		modelHeader: c.ModelHeader,
+		budgetKeys:  c.BudgetKeys,
 		scanLimit:   c.ScanLimit,
 		oneModel:    c.OneModel,
 		priority:    c.BodyPriority,

@@ -59,8 +59,10 @@ type Options struct {
 	// limit grows by it.
 	MostHeld int
 	// RefuseUnreadable answers 400 to questions that cannot be read. Otherwise nginx
-	// balances them by itself, past an admission.
+	// balances them by itself, past an admission and budgets.
 	RefuseUnreadable bool
+	// Budgets has the answers say what a prompt costs.
+	Budgets bool
 	// ResponseHeaders names the pools whose responses carry the band and the time
 	// that the request was held.
 	ResponseHeaders map[string]bool
@@ -245,6 +247,7 @@ var bar, none = []byte{'|'}, []byte{'-'}
 // answer gives nginx the decision. next is the location that it goes on with.
 func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	d := &s.request.Decision
+	s.tellBudget(resp)
 	if d.Status != 0 {
 		if d.Retry > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(d.Retry))
@@ -272,13 +275,16 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	}
 	resp.Header.SetBytesV("X-Accel-Redirect", next)
 	resp.Header.Set("X-Pointsman-Server", word)
+	if a.options.Load().Budgets {
+		s.number(resp, "X-Pointsman-Input-Tokens", int64(d.Input))
+		s.number(resp, "X-Pointsman-Cost", int64(d.Cost))
+	}
 	if d.Rank != "" {
 		resp.Header.Set("X-Pointsman-Rank", d.Rank)
 	}
 	if d.Band != "" && a.options.Load().ResponseHeaders[d.Pool] {
 		resp.Header.Set("X-Pointsman-Band", d.Band)
-		s.text = strconv.AppendInt(s.text[:0], d.Wait.Milliseconds(), 10)
-		resp.Header.SetBytesV("X-Pointsman-Wait-Ms", s.text)
+		s.number(resp, "X-Pointsman-Wait-Ms", d.Wait.Milliseconds())
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"pointsman/config"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/decider/policy"
 	"pointsman/discover"
 	"pointsman/intake"
@@ -31,6 +33,7 @@ func (r *Config) Intake(epoch time.Time) intake.Config {
 		Routes:        map[string][]intake.Split{},
 		Classes:       map[string]intake.Classes{},
 	}
+	ic.Budgets, ic.BudgetKeys = budgets(&c.Budgets), session.NewHeaders(c.Budgets.KeyHeaders)
 	for model, route := range c.Models {
 		// In a fixed order, so that a session keeps its branch over restarts.
 		for _, pool := range slices.Sorted(maps.Keys(route.Split)) {
@@ -47,6 +50,22 @@ func (r *Config) Intake(epoch time.Time) intake.Config {
 		}
 	}
 	return ic
+}
+
+// budgets are the budgets of the file.
+func budgets(b *config.Budgets) budget.Config {
+	bc := budget.Config{Together: b.Together(), MostAccounts: b.MaxAccounts}
+	for _, k := range b.OrderedKeys() {
+		sum, _ := k.Sum()
+		bc.Keys = append(bc.Keys, budget.Key{Name: k.Name, Sum: sum, Tenant: k.Tenant})
+	}
+	for _, l := range b.OrderedLimits() {
+		bc.Limits = append(bc.Limits, budget.Limit{
+			Name: l.Name, By: l.Dimensions(), Keys: l.APIKeys, Tenants: l.Tenants, Models: l.Models,
+			PerMinute: int64(l.TokensPerMinute), PerDay: int64(l.TokensPerDay),
+		})
+	}
+	return bc
 }
 
 // sessionFields are the fields of those names.

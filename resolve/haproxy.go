@@ -26,6 +26,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		RetrySent:    c.HAProxy.RetrySent,
 		DefaultPool:  c.DefaultPool,
 		RankHeader:   r.rankHeader(),
+		Budgets:      len(c.Budgets.Limits) > 0,
 	}
 	if o.Version, err = r.version(); err != nil {
 		return o, err

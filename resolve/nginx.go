@@ -31,6 +31,7 @@ func (r *Config) Nginx() (o templates.Nginx, err error) {
 		RetrySent:    c.Nginx.RetrySent,
 		DefaultPool:  c.DefaultPool,
 		RankHeader:   r.rankHeader(),
+		Budgets:      len(c.Budgets.Limits) > 0,
 	}
 	if o.ProcessingTimeout, err = r.NginxTimeout(); err != nil {
 		return o, err

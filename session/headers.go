@@ -55,6 +55,14 @@ func (h Headers) Find(block []byte) (value []byte, ok bool) {
 	return value, ok
 }
 
+// Len is how many names there are.
+func (h Headers) Len() int { return len(h.names) }
+
+// FindOne is Find for the i-th name alone.
+func (h Headers) FindOne(i int, block []byte) (value []byte, ok bool) {
+	return Headers{h.names[i : i+1]}.Find(block)
+}
+
 var newline, colon = []byte{'\n'}, []byte{':'}
 
 // rank returns the position of name among the first n names, or n.

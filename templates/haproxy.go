@@ -69,6 +69,9 @@ type HAProxy struct {
 	// ServerTimeout is how long a replica may be silent. Default 600 s.
 	ServerTimeout time.Duration
 
+	// Budgets tells clients how many tokens they have left, in x-ratelimit headers.
+	Budgets bool
+
 	// Waiting is how many requests may wait for a replica, in the agent or in
 	// the proxy, beyond those that run.
 	Waiting int

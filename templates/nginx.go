@@ -53,6 +53,9 @@ type Nginx struct {
 	// first one may have begun it. The agent has to allow it too.
 	RetrySent bool
 
+	// Budgets tells clients how many tokens they have left, in x-ratelimit headers.
+	Budgets bool
+
 	// Pools become upstreams. A replica whose name is an address (it holds a
 	// colon) is not told beforehand: it is in its pool's upstream only.
 	Pools []Pool

@@ -47,6 +47,9 @@ func (c Client) Status() ([]byte, error) { return c.get("/status") }
 // Signals returns what the engines report as JSON.
 func (c Client) Signals() ([]byte, error) { return c.get("/signals") }
 
+// Usage returns what was used since the agent's start, by key and model, as CSV.
+func (c Client) Usage() ([]byte, error) { return c.get("/usage") }
+
 func (c Client) get(path string) ([]byte, error) {
 	req, err := http.NewRequest(http.MethodGet, c.url(path), nil)
 	if err != nil {

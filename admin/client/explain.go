@@ -42,6 +42,9 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 		}
 		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
 	}
+	if x.Budget != nil {
+		fmt.Fprintf(w, "budget: %s\n\n", budgetLine(x.Budget))
+	}
 	printCandidates(w, x.Candidates)
 }
 

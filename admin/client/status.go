@@ -38,6 +38,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 		printCluster(w, s.Cluster)
 	}
 	printLinks(w, s.Proxies)
+	if s.Budgets != nil {
+		printBudgets(w, s.Budgets)
+	}
 	for _, p := range s.Pools {
 		models := "any model"
 		if len(p.Models) > 0 {

@@ -27,6 +27,7 @@ type cli struct {
 	Detach   detachCmd   `cmd:"" help:"Undo attach, to the byte."`
 	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
+	Usage    usageCmd    `cmd:"" help:"Print as CSV how many tokens each API key has used since the agent's start."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
 	Demo     demoCmd     `cmd:"" help:"Start fake replicas, a real proxy and the agent, send a mixed workload, report what happened."`
 	Record   recordCmd   `cmd:"" help:"Record the traffic of a running agent for simulate, without text or ids."`

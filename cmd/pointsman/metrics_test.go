@@ -41,6 +41,7 @@ func exposed(t *testing.T) string {
 	if err := os.WriteFile(secret, []byte("a secret of the cluster"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	b.WriteString("budgets: {limits: {a-key: {by: [api_key], tokens_per_minute: 100}}}\n")
 	fmt.Fprintf(&b, "cluster: {name: test, listen: %q, secret_file: %q}\npools:\n", ports[3], secret)
 	for _, name := range policies.Names() {
 		options := ""

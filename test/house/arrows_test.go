@@ -13,7 +13,7 @@ var arrows = map[string][]string{
 	"prompt":    {},
 	"session":   {},
 	"templates": {},
-	"config":    {"decider", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
+	"config":    {"decider", "decider/budget", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
 	"quiet":     {}, // before libraries start; imports nothing, so that it is first
 	"manual":    {}, // man pages and completions, of any command line
@@ -26,7 +26,8 @@ var arrows = map[string][]string{
 	// Decisions. Pool imports its parts, never the reverse.
 	"decider/kvcache": {},
 	"decider/queue":   {},
-	"decider":         {"decider/kvcache", "decider/queue", "session"}, // never decider/policy
+	"decider/budget":  {},
+	"decider":         {"decider/budget", "decider/kvcache", "decider/queue", "session"}, // never decider/policy
 	"decider/policy":  {"decider", "decider/kvcache", "session"},
 
 	"decider/decidertest": {"decider"}, // drives pools in tests
@@ -39,14 +40,14 @@ var arrows = map[string][]string{
 	"engine":          {"decider", "engine/kvevents", "engine/metrics"},
 
 	// Proxies. haproxy and nginx never import each other.
-	"intake":       {"decider", "engine/tokenize", "prompt", "session"},
+	"intake":       {"decider", "decider/budget", "engine/tokenize", "prompt", "session"},
 	"haproxy":      {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":        {"advice", "decider", "intake", "link", "listen", "templates"},
 	"record":       {"decider"},                 // traffic, for sim/trace
 	"state":        {"decider"},                 // the agent's memory on disk
 	"cluster":      {"cluster/wire", "decider"}, // what agents share
 	"cluster/wire": {"decider"},
-	"admin":        {"admin/exposition", "admin/history", "admin/page", "cluster", "decider", "decider/queue", "intake", "link", "record", "session", "state"},
+	"admin":        {"admin/exposition", "admin/history", "admin/page", "cluster", "decider", "decider/budget", "decider/queue", "intake", "link", "record", "session", "state"},
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
@@ -57,15 +58,15 @@ var arrows = map[string][]string{
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"resolve":          {"config", "decider", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
+	"resolve":          {"config", "decider", "decider/budget", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
 	"check":            {"admin/client", "advice", "cluster", "config", "haproxy", "nginx", "resolve", "templates"},
-	"admin/client":     {"admin", "cluster", "decider", "engine", "link", "state"},
+	"admin/client":     {"admin", "cluster", "decider", "decider/budget", "engine", "link", "state"},
 	"admin/history":    {"decider"},
 	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
-	"agent":            {"admin", "cluster", "config", "decider", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
+	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},

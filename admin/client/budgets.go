@@ -1,0 +1,42 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"pointsman/decider/budget"
+)
+
+// printBudgets prints the limits of tokens.
+func printBudgets(w io.Writer, s *budget.Status) {
+	if len(s.Limits) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nbudgets")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "  limit\tby\ta minute\ta day\tin use\texhausted\trefused\t")
+	for _, l := range s.Limits {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%d\t%d\t\n", l.Name, l.By, most(l.PerMinute), most(l.PerDay), l.Accounts, l.Exhausted, l.Refused)
+	}
+	t.Flush()
+	if s.Overflowed > 0 {
+		fmt.Fprintf(w, "  %d requests of keys without a name were counted together: more than max_accounts (%d) have come\n", s.Overflowed, s.Most)
+	}
+}
+
+func most(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+// budgetLine says where the client of a request stands.
+func budgetLine(v *budget.Verdict) string {
+	text := fmt.Sprintf("%d of %d tokens a %s left after it (%s), all of them in %.0fs", v.Remaining, v.Tokens, v.Window, v.Limit, v.Reset)
+	if v.Refused {
+		text = fmt.Sprintf("refused with 429: %d of %d tokens a %s left (%s), try again in %ds", v.Remaining, v.Tokens, v.Window, v.Limit, v.Retry)
+	}
+	return text
+}
