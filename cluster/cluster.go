@@ -15,6 +15,7 @@ import (
 
 	"pointsman/cluster/wire"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 )
 
 const (
@@ -73,11 +74,12 @@ type Node struct {
 	publishing publishing
 	join       join
 
-	mu     sync.Mutex // guards what follows
-	peers  map[string]*peer
-	body   []byte // scratch
-	counts counts
-	warned time.Duration // of a namesake, or of a wrong secret
+	mu      sync.Mutex // guards what follows
+	peers   map[string]*peer
+	body    []byte // scratch
+	reports []budget.Report
+	counts  counts
+	warned  time.Duration // of a namesake, or of a wrong secret
 }
 
 // counts are what a node has counted since the start.
@@ -170,6 +172,7 @@ func (n *Node) tick() {
 		n.Decider.TellDigests()
 	}
 	n.flush(now-p.at >= beatEvery)
+	n.tellUsage(now)
 	for _, a := range n.watchPeers(now) {
 		n.ask(a.peer, a.epoch, a.wants)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"pointsman/cluster/wire"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 )
 
 // publishing is the state of what a node publishes.
@@ -17,6 +18,9 @@ type publishing struct {
 	number  uint64 // of the last batch
 	body    []byte // scratch
 	message []byte
+
+	reports []budget.Report // scratch of the goroutine of Run
+	usageAt time.Duration
 
 	at, listed, digested time.Duration // when there was one; by the goroutine of Run
 

@@ -71,6 +71,8 @@ func (n *Node) receive(message []byte) {
 		n.batch(p, body, now)
 	case wire.KindAsk:
 		n.asked(p, body)
+	case wire.KindUsage:
+		n.hearUsage(p, body)
 	case wire.KindPart:
 		n.join.part(n, p, body, now)
 	}

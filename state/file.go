@@ -25,6 +25,9 @@ const (
 	fileMagic = "pointsman-state\x01"
 )
 
+// budgetsName stands in the place of a pool's name, which it cannot be.
+const budgetsName = "/budgets"
+
 // Bounds of what is believed of a file. oldest is after how long the engines have
 // evicted what the file says they hold.
 const (
@@ -40,7 +43,8 @@ type Loaded struct {
 	Secret []byte        // what its block keys are made with
 	Age    time.Duration // since it was written
 
-	pools map[string][]byte // snapshots, by pool
+	pools   map[string][]byte // snapshots, by pool
+	budgets []byte            // what was counted of tokens
 }
 
 // errForeign is the reason to ignore a file that may not be the agent's own.
@@ -100,7 +104,12 @@ func parse(text []byte, now time.Time) (*Loaded, error) {
 		if len(name) == 0 {
 			break
 		}
-		l.pools[string(name)] = next(mostPool)
+		part := next(mostPool)
+		if string(name) == budgetsName {
+			l.budgets = part
+			continue
+		}
+		l.pools[string(name)] = part
 	}
 	if !ok || len(body) > 0 || len(at) != 8 {
 		return nil, errDamaged
@@ -150,6 +159,16 @@ func save(dir string, d *decider.Decider, secret []byte, now time.Time) (size in
 		}
 		if err = w.part(b.Bytes()); err != nil {
 			return 0, err
+		}
+	}
+	if d.Budgets.On() {
+		if counted := d.Budgets.Snapshot(nil); len(counted) <= mostPool && w.n+int64(len(counted)) <= mostFile-1<<10 {
+			if err = w.part([]byte(budgetsName)); err != nil {
+				return 0, err
+			}
+			if err = w.part(counted); err != nil {
+				return 0, err
+			}
 		}
 	}
 	if err = w.part(nil); err != nil {

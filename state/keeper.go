@@ -82,7 +82,15 @@ func (k *Keeper) Secret() []byte {
 // Keep makes d what is restored and written. secret is what its block keys are made
 // with if the next life is to read that in the file, nil if it knows it by itself.
 // It is called once, before the other methods.
-func (k *Keeper) Keep(d *decider.Decider, secret []byte) { k.decider, k.secret = d, secret }
+func (k *Keeper) Keep(d *decider.Decider, secret []byte) {
+	k.decider, k.secret = d, secret
+	if k.loaded == nil || !d.Budgets.On() {
+		return
+	}
+	if err := d.Budgets.Restore(k.loaded.budgets, k.loaded.Age+time.Since(k.started)); err != nil {
+		k.log.Warn("not all that clients have used is known", "error", err)
+	}
+}
 
 // Restore gives the pools their memory, as far as they have replicas by now. It
 // reports whether some wait for theirs yet. The owner calls it until then.

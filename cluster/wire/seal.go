@@ -20,6 +20,7 @@ const (
 	KindBatch Kind = iota + 1 // events of an agent
 	KindAsk                   // a request to an agent, or to all
 	KindPart                  // a part of a snapshot
+	KindUsage                 // what clients have used of their budgets
 	kinds
 )
 

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pointsman/decider"
+	"pointsman/decider/budget"
 )
 
 func name(t *rapid.T, what string) string {
@@ -240,6 +241,24 @@ func FuzzReadHead(f *testing.F) {
 			if _, err := key.Open(nil, b, n); err == nil {
 				t.Fatal("opened without the secret")
 			}
+		}
+	})
+}
+
+func FuzzReadUsage(f *testing.F) {
+	f.Add(AppendUsage(nil, []budget.Report{{Limit: 1, ID: budget.ID{2}, Used: [2]int64{3, 1 << 40}}, {Limit: 5}}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		reports, err := ReadUsage(nil, body)
+		if len(reports) > MostUsage {
+			t.Fatalf("%d reports", len(reports))
+		}
+		if err == nil && !bytes.Equal(AppendUsage(nil, reports), body) {
+			for _, r := range reports {
+				if r.Used[0] >= 1<<62 || r.Used[1] >= 1<<62 {
+					return
+				}
+			}
+			t.Fatalf("read as %+v", reports)
 		}
 	})
 }

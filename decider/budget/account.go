@@ -59,8 +59,9 @@ type account struct {
 
 // share is what clients used at another agent, as that agent says.
 type share struct {
-	used [windows]int64
-	at   time.Duration
+	agent uint16 // in Ledger.agents
+	used  [windows]int64
+	at    time.Duration
 }
 
 // stale is after how long what another agent said of a window is not believed any
@@ -88,15 +89,23 @@ func (a *account) idle(now time.Duration) bool {
 	return a.total(Minute, now) == 0 && a.total(Day, now) == 0
 }
 
-// add counts tokens in the windows of l.
-func (a *account) add(l *limit, tokens int64, at, now time.Duration) {
+// add counts tokens in the windows of a limit.
+func (l *Ledger) add(i uint32, limit *limit, tokens int64, at, now time.Duration) {
+	a := &l.accounts[i]
 	for w := range windows {
-		if l.most[w] > 0 {
+		if limit.most[w] > 0 {
 			a.used[w].add(w, tokens, at, now)
 		}
 	}
-	a.changed = true
+	if !a.changed && len(l.changed) < mostChanged {
+		a.changed = true
+		l.changed = append(l.changed, i)
+	}
 }
+
+// mostChanged bounds the list of accounts that others are told of at once; the rest come
+// as they are looked at.
+const mostChanged = 8 << 10
 
 // until is the time until at most left is counted, here and elsewhere. Of other
 // agents only the sum is known, not when it was used.

@@ -72,8 +72,7 @@ func (l *Ledger) Charge(c Client, model string, tokens int, forced bool) (ch Cha
 	v.Refused = false
 	ch.usage, ch.tokens, ch.at = u, uint32(n), uint32(now/time.Second)
 	for _, i := range ch.accounts[:k] {
-		a := &l.accounts[i]
-		a.add(t.marked(a.key.limit), n, now, now)
+		l.add(i, t.marked(l.accounts[i].key.limit), n, now, now)
 	}
 	u.Requests++
 	u.Input += uint64(n)
@@ -217,13 +216,12 @@ func (l *Ledger) Settle(ch *Charge, output int, free bool) {
 		if t == nil || ch.gens[k] == 0 || l.accounts[i].gen != ch.gens[k] {
 			continue
 		}
-		a := &l.accounts[i]
-		limit := t.marked(a.key.limit)
+		limit := t.marked(l.accounts[i].key.limit)
 		if free {
-			a.add(limit, -int64(ch.tokens), at, now)
+			l.add(i, limit, -int64(ch.tokens), at, now)
 		}
 		if output > 0 {
-			a.add(limit, int64(output), now, now)
+			l.add(i, limit, int64(output), now, now)
 		}
 	}
 	*ch = Charge{}

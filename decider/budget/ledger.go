@@ -24,6 +24,9 @@ type Ledger struct {
 	overflowed uint64
 	usage      map[usageKey]*Usage
 	models     map[string]bool // in usage
+	agents     []string        // others that have reported
+	changed    []uint32        // slots of accounts that others have to be told of
+	told       int             // the last slot that was looked at for that
 }
 
 // table is what a configuration says. It is immutable, but for the counts of its

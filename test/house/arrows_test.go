@@ -43,10 +43,10 @@ var arrows = map[string][]string{
 	"intake":       {"decider", "decider/budget", "engine/tokenize", "prompt", "session"},
 	"haproxy":      {"advice", "decider", "intake", "link", "listen", "spoa", "templates"},
 	"nginx":        {"advice", "decider", "intake", "link", "listen", "templates"},
-	"record":       {"decider"},                 // traffic, for sim/trace
-	"state":        {"decider"},                 // the agent's memory on disk
-	"cluster":      {"cluster/wire", "decider"}, // what agents share
-	"cluster/wire": {"decider"},
+	"record":       {"decider"},                                   // traffic, for sim/trace
+	"state":        {"decider"},                                   // the agent's memory on disk
+	"cluster":      {"cluster/wire", "decider", "decider/budget"}, // what agents share
+	"cluster/wire": {"decider", "decider/budget"},
 	"admin":        {"admin/exposition", "admin/history", "admin/page", "cluster", "decider", "decider/budget", "decider/queue", "intake", "link", "record", "session", "state"},
 
 	// Simulation.

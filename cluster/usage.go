@@ -1,0 +1,42 @@
+package cluster
+
+import (
+	"time"
+
+	"pointsman/cluster/wire"
+)
+
+// usageEvery is how often agents tell each other what clients have used.
+const usageEvery = 200 * time.Millisecond
+
+// tellUsage publishes what the clients of this agent have used, as far as it changed.
+func (n *Node) tellUsage(now time.Duration) {
+	b, p := n.Decider.Budgets, &n.publishing
+	if !b.On() || now-p.usageAt < usageEvery {
+		return
+	}
+	p.usageAt = now
+	p.reports = b.Reports(p.reports[:0], wire.MostUsage)
+	if len(p.reports) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.body = wire.AppendUsage(p.body[:0], p.reports)
+	n.send(n.subject(), wire.KindUsage, p.body)
+}
+
+// hearUsage takes in what the clients of another agent have used. The caller holds the
+// lock.
+func (n *Node) hearUsage(p *peer, body []byte) {
+	b := n.Decider.Budgets
+	if !b.On() {
+		return
+	}
+	var err error
+	if n.reports, err = wire.ReadUsage(n.reports[:0], body); err != nil {
+		n.counts.malformed++
+		return
+	}
+	b.Hear(p.name, n.reports)
+}
