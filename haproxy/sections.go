@@ -25,8 +25,9 @@ type section struct {
 	kind, name string
 	lines      []rule // the first is the section's own
 	defaults   *section
-	file       int // index of its file
-	end        int // the last line that is surely the section's
+	file       int      // index of its file
+	end        int      // the last line that is surely the section's
+	conditions [][2]int // the lines of each .if in it and its .endif, the outermost only
 }
 
 // Kind and Name are those of the section's first line; the name may be empty.
@@ -44,6 +45,17 @@ func (s *section) Defaults() *Section { return s.defaults }
 // End is the last line that says something in the section whatever holds of the
 // conditions around it: lines may be added behind it.
 func (s *section) End() int { return s.end }
+
+// Condition is the lines of the outermost .if in the section and of its .endif around a
+// line: what stands between them may not apply. For any other line it is that twice.
+func (s *section) Condition(line int) (from, to int) {
+	for _, c := range s.conditions {
+		if c[0] <= line && line <= c[1] {
+			return c[0], c[1]
+		}
+	}
+	return line, line
+}
 
 // Statements are its lines, the first of which is its own.
 func (s *section) Statements() (list []Statement) {
@@ -89,14 +101,23 @@ func divide(files []File) (list []*section) {
 			// What follows a condition that began before the section may not be its.
 			switch s.Words[0] {
 			case ".if":
-				depth++
+				if depth++; depth == 1 && !closed {
+					at.conditions = append(at.conditions, [2]int{s.Line, s.Line})
+				}
 			case ".else", ".elif", ".endif":
 				closed = closed || depth == 0
 				if s.Words[0] == ".endif" {
 					depth--
 				}
 			}
-			if !closed {
+			switch last := len(at.conditions) - 1; {
+			case closed:
+			case depth > 0:
+				at.conditions[last][1] = s.Line // so far
+			case s.Words[0] == ".endif":
+				at.conditions[last][1] = s.Line
+				fallthrough
+			default:
 				at.end = s.Line
 			}
 			at.lines = append(at.lines, rule{s, f.Name})

@@ -168,6 +168,7 @@ func TestConfigurations(t *testing.T) {
 						t.Errorf("%v\n%s", err, out)
 					}
 					fewPerFrontend(t, r)
+					unconditional(t, r)
 					again, err := Attach(o)
 					if err != nil {
 						t.Fatal(err)

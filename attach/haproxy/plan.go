@@ -63,7 +63,8 @@ func (p *plan) backend(b *section) error {
 	for i := range b.statements {
 		s := &b.statements[i]
 		if s.Is("use_backend") || s.Is("use-server") || s.Is("redirect") {
-			at = min(at, s.Line)
+			before, _ := b.enclosing(s.Line)
+			at = min(at, before)
 		}
 	}
 	p.add(b, at, append(textLines(ask), p.filters(b)...)...)
@@ -115,7 +116,8 @@ func (p *plan) frontend(f *section) error {
 	for i := range f.statements {
 		s := &f.statements[i]
 		if s.Is("bind") || s.Is("mode") || s.Is("log") || s.Is("no", "log") || s.Is("log-format") || s.Is("option", "httplog") || s.Is("option", "tcplog") {
-			at = s.Line + 1
+			_, last := f.enclosing(s.Line)
+			at = min(last+1, f.end())
 		}
 	}
 	var lines []attach.Line
@@ -142,11 +144,26 @@ func (p *plan) frontend(f *section) error {
 			p.note("%s: option %s: pointsman does not learn how requests end; remove it from this frontend and its defaults", p.where(f, f.statements[0].Line), silent)
 		}
 	}
+	if f.parent == nil && !p.version.AtLeast(3, 0) && !f.option("abortonclose") {
+		p.bare(f)
+	}
 	if d := f.parent; d != nil && !p.done[d] && !p.version.AtLeast(3, 4) && !f.option("abortonclose") {
 		p.done[d] = true
 		p.add(d, d.end(), attach.Line{Text: "option abortonclose", Why: "a client that leaves takes its request with it"})
 	}
 	return nil
+}
+
+// bare has requests of a frontend without any defaults end with their clients: before
+// HAProxy 3.0 only defaults can say so for a frontend.
+func (p *plan) bare(f *section) {
+	option := attach.Line{Text: "option abortonclose", Why: "a client that leaves takes its request with it"}
+	if f.balances() {
+		p.add(f, f.end(), option)
+		return
+	}
+	option.Text = "    " + option.Text
+	p.edits[f.file] = append(p.edits[f.file], attach.Edit{At: f.statements[0].Line, New: []attach.Line{{Text: "defaults"}, option}})
 }
 
 // global raises the size of buffers where it is too small, since what fits into

@@ -24,7 +24,8 @@ type section struct {
 	file       int // index of the source
 	last       int // the last line that says something; lines are added after it
 	statements []hap.Statement
-	parent     *section // the defaults that apply, nil for none
+	enclosing  func(line int) (from, to int) // the condition around a line
+	parent     *section                      // the defaults that apply, nil for none
 }
 
 // configuration is all of what HAProxy reads.
@@ -41,7 +42,7 @@ func read(paths []string) (*configuration, error) {
 	for i, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: name your configuration by --haproxy-config", err)
 		}
 		files := []string{path}
 		if info.IsDir() {
@@ -84,7 +85,7 @@ func (c *configuration) parse() {
 	}
 	of := map[*hap.Section]*section{}
 	for _, s := range hap.Divide(files) {
-		of[s] = &section{kind: s.Kind(), name: s.Name(), file: s.File(), last: s.End(), statements: s.Statements(), parent: of[s.Defaults()]}
+		of[s] = &section{kind: s.Kind(), name: s.Name(), file: s.File(), last: s.End(), statements: s.Statements(), enclosing: s.Condition, parent: of[s.Defaults()]}
 		c.sections = append(c.sections, of[s])
 	}
 }

@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -86,9 +87,12 @@ func Attach(o Options) (*Result, error) {
 	}
 	chosen, skipped, err := choose(targets, named)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(append([]error{err}, unclear(routes)...)...)
 	}
 	res := &Result{conf: c, out: o.Out}
+	for _, err := range unclear(routes) {
+		res.note("left alone: %v", err)
+	}
 	for _, s := range skipped {
 		res.note("left alone, since it may be no LLM: %s; --backend takes it in", s)
 	}
@@ -116,6 +120,20 @@ func Attach(o Options) (*Result, error) {
 		return nil, err
 	}
 	return res, p.finish(t, config)
+}
+
+// unclear are routes of paths of LLMs that lead nobody knows where.
+func unclear(routes []*route) (list []error) {
+	for _, r := range routes {
+		for _, l := range r.occurrences {
+			path := strings.Join(l.Args, " ")
+			if len(r.targets) == 0 && r.problem != "" && (llmPath.MatchString(path) || v1Path.MatchString(path)) {
+				list = append(list, fmt.Errorf("%s: %s", r.pass.At(), r.problem))
+				break
+			}
+		}
+	}
+	return list
 }
 
 func (r *Result) note(format string, args ...any) {

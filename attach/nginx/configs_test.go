@@ -217,12 +217,14 @@ func attachAll(t testing.TB, o Options, run func(...string) (string, error)) *Re
 // guessed.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"doubt":       {`upstream a { server h:1; } server { location / { proxy_pass http://a; proxy_buffering off; proxy_read_timeout 900s; } }`, "not sure .*--backend; candidates: a \\(proxy_buffering off, a long proxy_read_timeout\\)"},
-		"none":        {`server { location / { proxy_pass http://a:3000; } }`, "no upstream looks like .*--backend, one of a:3000"},
-		"if":          {`upstream llm { server h:8000; } server { location /v1/ { if ($http_x) { set $y 1; } proxy_pass http://llm; } }`, `nginx.conf:1: where the if at .*nginx.conf:1 matches`},
-		"in an if":    {`upstream llm { server h:8000; } server { location /v1/ { if ($http_x) { proxy_pass http://llm; } } }`, `inside of if`},
-		"try_files":   {`upstream llm { server h:8000; } server { location /v1/ { try_files /a /b; proxy_pass http://llm; } }`, `has try_files`},
-		"by hand":     {`upstream pointsman_agent { server h:1; } upstream llm { server h:8000; } server { location /v1/ { proxy_pass http://llm; } }`, "attached by hand"},
+		"doubt":     {`upstream a { server h:1; } server { location / { proxy_pass http://a; proxy_buffering off; proxy_read_timeout 900s; } }`, "not sure .*--backend; candidates: a \\(proxy_buffering off, a long proxy_read_timeout\\)"},
+		"none":      {`server { location / { proxy_pass http://a:3000; } }`, "no upstream looks like .*--backend, one of a:3000"},
+		"if":        {`upstream llm { server h:8000; } server { location /v1/ { if ($http_x) { set $y 1; } proxy_pass http://llm; } }`, `nginx.conf:1: where the if at .*nginx.conf:1 matches`},
+		"in an if":  {`upstream llm { server h:8000; } server { location /v1/ { if ($http_x) { proxy_pass http://llm; } } }`, `inside of if`},
+		"try_files": {`upstream llm { server h:8000; } server { location /v1/ { try_files /a /b; proxy_pass http://llm; } }`, `has try_files`},
+		"by hand":   {`upstream pointsman_agent { server h:1; } upstream llm { server h:8000; } server { location /v1/ { proxy_pass http://llm; } }`, "attached by hand"},
+		"a variable with a scheme": {`server { set $llm http://h:8000; location /v1/ { proxy_pass $llm; } }`,
+			`no proxy_pass in this configuration\n.*nginx.conf:1: pointsman cannot tell where proxy_pass \$llm leads: write proxy_pass http://\$llm`},
 		"unix socket": {`upstream llm { server unix:/x; } server { location /v1/ { proxy_pass http://llm; } }`, "nginx.conf:1: unix:/x: .*host:port only"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,11 @@ func (c *configuration) routes() (list []*route, targets []*target) {
 	for _, r := range list {
 		m := passForm.FindStringSubmatch(r.pass.Args[0])
 		if m == nil {
-			r.problem = "pointsman cannot tell where this leads"
+			to := r.pass.Args[0]
+			r.problem = fmt.Sprintf("pointsman cannot tell where proxy_pass %s leads", to)
+			if strings.HasPrefix(to, "$") {
+				r.problem += fmt.Sprintf(": write proxy_pass http://%s, and keep the http:// out of the variable", to)
+			}
 			continue
 		}
 		r.scheme, r.host, r.uri = m[1], strings.NewReplacer("{", "", "}", "").Replace(m[2]), m[3]

@@ -56,6 +56,9 @@ func read(main, out string) (*configuration, error) {
 		c.order = append(c.order, path)
 		return s.plain, nil
 	})
+	if errors.Is(err, fs.ErrNotExist) && c.files[main] == nil {
+		return nil, fmt.Errorf("%w: name your configuration by --nginx-config", err)
+	}
 	if err != nil {
 		return nil, err
 	}

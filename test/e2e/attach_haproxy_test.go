@@ -24,6 +24,10 @@ var haproxyShapes = map[string]shape{
 	"ingress.cfg":        {calls: with("Host", "models.example.com")},
 	"keys.cfg":           {calls: with("Authorization", "Bearer sk-tests")},
 	"own-log-format.cfg": {fronts: []string{"@front@", "@front2@", "@front3@", "@front4@"}},
+	"passthrough.cfg":    {calls: with("Host", "ai.example.com"), secure: "http/1.1"},
+	"peers.cfg":          {calls: with("Authorization", "Basic YW5uOnNlY3JldA==")},
+	"pfsense.cfg":        {calls: with("Host", "llm.home.arpa")},
+	"branches.cfg":       {calls: []rig.Call{{Header: map[string]string{"Accept": "text/event-stream"}}, {Path: "/openai/v1/chat/completions"}}},
 	"tls.cfg":            {secure: "h2"},
 	"two-frontends.cfg":  {calls: with("Authorization", "Bearer x"), fronts: []string{"@front@", "@front2@"}},
 	"two-pools.cfg": {calls: []rig.Call{{Header: map[string]string{"Host": "llama.example.com"}},
@@ -47,7 +51,7 @@ func TestAttachHAProxy(t *testing.T) {
 
 // privileged matches what only root may have HAProxy do, or names accounts that a
 // machine may not have.
-var privileged = regexp.MustCompile(`(?m)^\s*(chroot|user|group|uid|gid)\s.*\n| group proxy\b`)
+var privileged = regexp.MustCompile(`(?m)^\s*(chroot|uid|gid)\s.*\n|^\s*(user|group)\s+\S+[ \t]*\n| group proxy\b`)
 
 // newHAProxyUser is somebody whose HAProxy runs with one of the configurations.
 func newHAProxyUser(t *testing.T, r rig.Release, name string) *user {

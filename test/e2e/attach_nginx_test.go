@@ -17,6 +17,8 @@ import (
 var nginxShapes = map[string]shape{
 	"api-keys":       {calls: with("Authorization", "Bearer sk-test")},
 	"basic-auth":     {calls: []rig.Call{{Header: map[string]string{"Authorization": "Basic dGVzdHM6c2VjcmV0"}}, {Path: "/open/v1/chat/completions"}}},
+	"certbot":        {calls: with("Authorization", "Basic YW5uOng="), secure: "http/1.1"},
+	"openwebui":      {calls: []rig.Call{{Path: "/openai/chat/completions", Header: map[string]string{"Host": "chat.example.com"}}}},
 	"gateway":        {calls: to("/gpt-oss-20b/v1/chat/completions", "/qwen3-30b/v1/chat/completions"), secure: "http/1.1"},
 	"headers":        {calls: to("/api/v1/chat/completions")},
 	"one-line":       {calls: to("/v1/chat/completions", "/v2/v1/chat/completions")},
