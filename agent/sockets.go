@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -53,9 +55,22 @@ func (s *sockets) listen(name, address string) ([]net.Listener, error) {
 	}
 	l, err := s.open(network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen.%s: %w", name, err)
+		return nil, fmt.Errorf("listen.%s: %w%s", name, err, hint(addr, err))
 	}
 	return []net.Listener{l}, nil
+}
+
+// hint says what to do about an address that cannot be opened.
+func hint(addr string, err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Sprintf(": there is no folder %s; systemd makes that of pointsman.service, without it make it, or choose another path", filepath.Dir(addr))
+	case errors.Is(err, syscall.EACCES):
+		return ": this user may not open it; run the agent as the user of pointsman.service, or choose another path"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ": does an agent run already?"
+	}
+	return ""
 }
 
 // listenPacket opens an address for datagrams, or returns the socket from

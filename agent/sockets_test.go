@@ -41,6 +41,17 @@ func TestUnixSockets(t *testing.T) {
 	if _, err := s.listen("spoe", "unix://"+path); err == nil || !strings.Contains(err.Error(), "exists and is no socket") {
 		t.Errorf("a file: %v", err)
 	}
+	if _, err := s.listen("spoe", "unix://"+dir+"/absent/s"); err == nil || !strings.Contains(err.Error(), "there is no folder "+dir+"/absent;") {
+		t.Errorf("no folder: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := s.listen("admin", l.Addr().String()); err == nil || !strings.Contains(err.Error(), "does an agent run already?") {
+		t.Errorf("a port in use: %v", err)
+	}
 	if _, err := s.listen("spoe", "nonsense"); err == nil || !strings.Contains(err.Error(), "listen.spoe: ") {
 		t.Errorf("no address: %v", err)
 	}

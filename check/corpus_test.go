@@ -73,7 +73,7 @@ func TestFaultsOfHAProxy(t *testing.T) {
 			}
 			put(t, path, string(text))
 			o := attachhaproxy.Options{Paths: []string{path}, Config: filepath.Join(dir, "pointsman.yaml"), Out: dir, Resolve: resolved(version)}
-			if strings.Contains(string(text), "presetenv") {
+			if filepath.Base(from) == "compose.cfg" {
 				o.Backends = []string{"vllm"}
 			}
 			a, err := attachhaproxy.Attach(o)

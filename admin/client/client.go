@@ -104,6 +104,9 @@ func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, 
 	if strings.HasPrefix(string(c), "https://") {
 		return nil, fmt.Errorf("%s: the admin address speaks http, without TLS: write http://host:port, host:port or unix:///path", c)
 	}
+	if scheme, _, ok := strings.Cut(string(c), "://"); ok && scheme != "http" && scheme != "tcp" && scheme != "unix" {
+		return nil, fmt.Errorf("%s: want an admin address such as host:port, http://host:port or unix:///path", c)
+	}
 	client := http.Client{Timeout: timeout}
 	if path := c.socket(); path != "" {
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -146,6 +146,7 @@ func TestUsage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // with no proxy in it
 	for args, want := range map[string]string{
 		"serve --confg x": "pointsman: unknown flag --confg, did you mean \"--config\"?\nRun \"pointsman serve --help\" for its flags.\n",
+		"serve -c":        "pointsman: --config needs a value\nRun \"pointsman serve --help\" for its flags.\n",
 		"srve":            "pointsman: unexpected argument srve, did you mean \"serve\"?\nRun \"pointsman --help\" for its flags.\n",
 	} {
 		_, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -82,13 +83,16 @@ func arguments(args []string) []string {
 	return args
 }
 
+// noValue matches what the parser says of a flag at the end of the line.
+var noValue = regexp.MustCompile(`(--[\w-]+): expected \w+ value but got "EOL" \(<EOL>\)`)
+
 // exit prints an error and returns the exit code. What is wrong in the use of a
 // command takes two lines.
 func exit(w io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(w, "pointsman:", err)
+	fmt.Fprintln(w, "pointsman:", noValue.ReplaceAllString(err.Error(), "$1 needs a value"))
 	var usage usageError
 	if !errors.As(err, &usage) {
 		return exitFault

@@ -30,6 +30,9 @@ func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
 	if !strings.HasSuffix(c.Out, ".gz") {
 		return usageError{fmt.Errorf("--out: %q, want a file that ends in .jsonl.gz", c.Out)}
 	}
+	if _, err := os.Lstat(c.Out); err == nil {
+		return fmt.Errorf("%s exists already: want the name of a new file", c.Out)
+	}
 	stream, err := client.Client(c.Admin).Record(c.For)
 	if err != nil {
 		return err
@@ -53,7 +56,10 @@ func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
 		err = nil
 	default:
 	}
-	if n > 0 || err == nil {
+	switch {
+	case n == 0 && err == nil:
+		fmt.Fprintln(w, "0 requests recorded: none has ended in that time")
+	case n > 0:
 		fmt.Fprintf(w, "%d requests recorded; try pointsman simulate --trace %s\n", n, c.Out)
 	}
 	return err
