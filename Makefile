@@ -88,9 +88,11 @@ release: ## packages, image, what is in them, and checksums
 package-test: release ## install, upgrade, remove and purge the packages; run the image; build all again
 	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 15m -run Package ./packaging
 
-debian: packages ## the packages on Debian 12 and 13 under a real systemd, as root, by the pages' own commands
+debian: ## the packages on Debian 12 and 13 under a real systemd, as root, by the pages' own commands
 	@sh test/setup.sh debian
-	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 30m ./test/debian
+	rm -rf dist/debian
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' -arch "$$($(GO) env GOARCH)" -dist dist/debian packages
+	POINTSMAN_PACKAGES=$(CURDIR)/dist/debian $(GO) test -count 1 -v -timeout 40m ./test/debian
 
 page: ## the status page in a real Chromium, with axe-core; SHOTS=DIR for pictures
 	@sh test/setup.sh page

@@ -81,6 +81,9 @@ func Attach(o Options) (*Result, error) {
 			return nil, err
 		}
 		p.notes = append(p.notes, notes...)
+		if config.Before != nil {
+			p.note("%s is the sample of the installation, and is replaced", o.Config)
+		}
 		config.After = []byte(text)
 		if r, err = o.Resolve(o.Config, config.After); err != nil {
 			return nil, err

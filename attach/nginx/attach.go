@@ -103,6 +103,9 @@ func Attach(o Options) (*Result, error) {
 			return nil, err
 		}
 		res.Notes = append(res.Notes, notes...)
+		if config.Before != nil {
+			res.note("%s is the sample of the installation, and is replaced", o.Config)
+		}
 		config.After = []byte(text)
 		if resolved, err = o.Resolve(o.Config, config.After); err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ func TestSampleIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := len(with.Changes) - 1
-	if c := with.Changes[last]; c.Path != o.Config || !c.Changes() || !bytes.Equal(c.After, without.Changes[last].After) {
+	if c := with.Changes[last]; c.Path != o.Config || !c.Changes() || !bytes.Equal(c.After, without.Changes[last].After) || len(with.Notes) != len(without.Notes)+1 {
 		t.Errorf("%s becomes\n%s", c.Path, c.After)
 	}
 }

@@ -10,18 +10,32 @@ var releases = []string{"bookworm", "trixie"}
 
 // proxy is one of the two, as a user of Debian has it.
 type proxy struct {
-	name, url, heading, socket string
-	folder                     string // of its configuration
-	setUp                      func(*machine)
+	name, url, socket string
+	readme, page      string // headings of what to type, in README.md and in its own page
+	folder, main      string // of its configuration
+	setUp             func(*machine)
 }
 
 var both = []proxy{
-	{"haproxy", haproxyURL, "## Attach it to an HAProxy that already runs", "pointsman-spoe.socket", "/etc/haproxy", (*machine).haproxy},
-	{"nginx", nginxURL, "## Attach it to an nginx that already runs", "pointsman-nginx.socket", "/etc/nginx", (*machine).nginx},
+	{"haproxy", haproxyURL, "pointsman-spoe.socket", "## Attach it to an HAProxy that already runs", "## Quick start: a backend that exists",
+		"/etc/haproxy", "/etc/haproxy/haproxy.cfg", (*machine).haproxy},
+	{"nginx", nginxURL, "pointsman-nginx.socket", "## Attach it to an nginx that already runs", "## Quick start: an upstream that exists",
+		"/etc/nginx", "/etc/nginx/nginx.conf", (*machine).nginx},
 }
 
-// On a fresh Debian with a proxy that runs, the package and the README's commands, word
-// by word, bring the first decided request; then the agent dies, is upgraded, detached,
+// follow types what a page says, in which the package takes the place of the sources,
+// and the machine's URL that of the example.
+func (m *machine) follow(p proxy, file, heading string) {
+	m.t.Helper()
+	for _, line := range m.page(file, heading) {
+		if !strings.HasPrefix(line, "make ") {
+			m.run(strings.Replace(line, "http://localhost/v1/chat/completions", p.url, 1))
+		}
+	}
+}
+
+// On a fresh Debian with a proxy that runs, the package and the commands of the README,
+// or of the proxy's page, word by word, bring the first decided request; then the agent dies, is upgraded, detached,
 // removed and purged, and no request fails.
 func TestLife(t *testing.T) {
 	for _, release := range releases {
@@ -42,10 +56,10 @@ func life(t *testing.T, release string, p proxy) {
 	if out, _ := m.try("systemctl is-active pointsman " + p.socket); out != "inactive\ninactive\n" {
 		t.Errorf("the package has started something: %s", out)
 	}
-	for _, line := range m.page("README.md", p.heading) {
-		if !strings.Contains(line, "make ") { // the package was installed instead
-			m.run(line)
-		}
+	if release == "trixie" {
+		m.follow(p, "docs/"+p.name+".md", p.page)
+	} else {
+		m.follow(p, "README.md", p.readme)
 	}
 	m.live(p.url)
 	took := time.Since(begin)
@@ -56,7 +70,7 @@ func life(t *testing.T, release string, p proxy) {
 	m.run("pointsman status")
 	m.run("systemctl status --no-pager pointsman " + p.socket)
 	m.run("ls -laR /run/pointsman /etc/pointsman; ls -la /var/lib/haproxy/run/pointsman 2>/dev/null; id pointsman; grep -E 'haproxy|pointsman' /etc/group")
-	m.run("pointsman check --" + p.name + "-config " + map[string]string{"haproxy": "/etc/haproxy/haproxy.cfg", "nginx": "/etc/nginx/nginx.conf"}[p.name])
+	m.run("pointsman check --" + p.name + "-config " + p.main)
 
 	m.under(p.url, func() {
 		old := m.agent()

@@ -93,10 +93,11 @@ func boot(t *testing.T, release string) *machine {
 	children := fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid)
 	m.await("systemd", func() bool {
 		text, _ := os.ReadFile(children)
-		m.leader = strings.TrimSpace(string(text))
-		if _, err := strconv.Atoi(m.leader); err != nil {
+		now := strings.TrimSpace(string(text))
+		if _, err := strconv.Atoi(now); err != nil {
 			return false
 		}
+		m.leader = now
 		out, _ := m.try("systemctl is-system-running --wait")
 		return strings.TrimSpace(out) == "running"
 	})

@@ -1,6 +1,9 @@
 package debian
 
 import (
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -32,6 +35,13 @@ func TestBothProxies(t *testing.T) {
 			m.live(haproxyURL)
 			m.live(nginxURL)
 			m.run("systemctl reload pointsman")
+			m.live(nginxURL)
+			good := m.read("etc/pointsman/pointsman.yaml")
+			m.write("etc/pointsman/pointsman.yaml", good+"nonsense: 1\n", 0o644)
+			if out, err := m.try("systemctl reload pointsman; journalctl --no-pager -o cat -n 5 -u pointsman; systemctl is-active pointsman"); err != nil || !strings.Contains(out, "Job for pointsman.service failed") || !strings.Contains(out, `unknown key "nonsense"`) {
+				t.Errorf("a reload of a file that is refused: %v\n%s", err, out)
+			}
+			m.write("etc/pointsman/pointsman.yaml", good, 0o644)
 			m.live(nginxURL)
 			m.run("systemd-analyze security --no-pager pointsman.service | tail -1; ls -la /run/pointsman /var/lib/haproxy/run/pointsman")
 			m.under(haproxyURL, func() {
@@ -82,5 +92,48 @@ func TestOwnFile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The rpm, installed by rpm into a machine that runs, does what the deb does there.
+func TestRPM(t *testing.T) {
+	m := boot(t, "bookworm")
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	list, err := filepath.Glob(filepath.Join(packages(t), "pointsman-*."+arch+".rpm"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	// Its scripts run in the root, but not in the namespaces of its systemd.
+	rpm := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("rpm", append([]string{"--root", m.root, "--dbpath", "/var/lib/rpm"}, args...)...).CombinedOutput()
+		t.Logf("rpm %v\n%s", args, out)
+		if err != nil && args[0] != "-V" { // which fails for any difference
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	m.engines()
+	m.haproxy()
+	rpm("-i", "--nodeps", list[0])
+	m.run("systemctl daemon-reload && systemd-tmpfiles --create pointsman.conf")
+	if out, _ := m.try("systemctl is-active pointsman pointsman-spoe.socket"); out != "inactive\ninactive\n" {
+		t.Errorf("the package has started something: %s", out)
+	}
+	m.follow(both[0], "README.md", both[0].readme)
+	m.live(haproxyURL)
+	conf := m.read("etc/pointsman/pointsman.yaml")
+	rpm("-U", "--replacepkgs", "--nodeps", list[0])
+	if m.read("etc/pointsman/pointsman.yaml") != conf {
+		t.Error("another installation has replaced the configuration")
+	}
+	if out := rpm("-V", "--nodeps", "--noscripts", "--nomtime", "pointsman"); out != "S.5......  c /etc/pointsman/pointsman.yaml\n" {
+		t.Errorf("rpm -V: %s", out)
+	}
+	m.run("pointsman detach haproxy --write && systemctl reload haproxy && systemctl disable --now pointsman-spoe.socket pointsman")
+	rpm("-e", "pointsman")
+	m.serves(haproxyURL)
+	if out := m.run("ls /usr/bin/pointsman /usr/lib/systemd/system/pointsman* /etc/pointsman/pointsman.yaml 2>/dev/null; ls /etc/pointsman"); !strings.Contains(out, "pointsman.yaml.rpmsave") || strings.Contains(out, "/usr") {
+		t.Errorf("after rpm -e: %s", out)
 	}
 }
