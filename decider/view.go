@@ -32,6 +32,7 @@ type View struct {
 	best      int32    // the largest of depth
 	even      bool     // all weights are equal
 	rate      float64  // requests for the block at rateDepth
+	rateAge   float64  // for how many seconds they have come
 	rateDepth int32    // -1 = not looked up for this request
 	inFlight  int      // requests on all candidates; -1 = not counted for this request
 
@@ -119,22 +120,24 @@ func (v *View) SharedBlocks(i int) int {
 	return 0
 }
 
-// BlockRequestRate is how often requests asked for the first of the prompt's
-// blocks that replica i lacks: a count that decays to 1/e in a minute. It is 0
-// where no replica holds that block.
-func (v *View) BlockRequestRate(i int) float64 {
+// BlockRequests is how often requests asked for the first of the prompt's blocks
+// that replica i lacks, a count that decays to 1/e in a minute, and for how many
+// seconds they have done so. Both are 0 where no replica holds that block.
+func (v *View) BlockRequests(i int) (rate, age float64) {
 	if v.best == 0 {
-		return 0
+		return 0, 0
 	}
 	d := v.depth[v.Replicas[i].slot]
 	if d >= v.best {
-		return 0
+		return 0, 0
 	}
 	if d != v.rateDepth {
 		// Most replicas lack the same block: it is looked up once for all.
-		v.rateDepth, v.rate = d, v.pool.caches.model.RequestRate(v.blocks[d], kvcache.Milliseconds(v.Now))
+		v.rateDepth = d
+		v.rate, v.rateAge = v.pool.caches.model.Requests(v.blocks[d], kvcache.Milliseconds(v.Now))
+		v.rateAge /= 1000
 	}
-	return v.rate
+	return v.rate, v.rateAge
 }
 
 // SessionReplica is the replica that the request's session was sent to last, nil

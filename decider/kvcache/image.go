@@ -86,6 +86,7 @@ func (m *Model) RaiseRate(key uint64, rate float32, now uint32) {
 	for _, index := range m.indexes {
 		if e := index.find(key); e != nil && e.decayed(now) < rate {
 			e.requests, e.at = rate, now
+			e.since = now - decayTime // what others report, or an earlier life, is not of just now
 			return
 		}
 	}

@@ -23,12 +23,16 @@ type indexEntry struct {
 	mask     uint64  // the replicas that have the block; 0 = empty e
 	requests float32 // that found it, decayed, as of at
 	at       uint32  // milliseconds
+	since    uint32  // when the requests that follow one another began, the same
 }
 
 const shardBits = 6
 
 // decayTime is after how long a request counts for 1/e.
 const decayTime = 60_000 // milliseconds
+
+// forgotten is the count of requests below which those that come are a new series.
+const forgotten = 0.5
 
 // find returns the e of key, or nil. The pointer is valid until the next
 // change of the index.
@@ -57,7 +61,7 @@ func (x *index) find(key uint64) *indexEntry {
 func (x *index) add(key, mask uint64, now uint32) (before uint64) {
 	e, before := x.set(key, mask, now)
 	if before != 0 {
-		e.requests, e.at = e.decayed(now)+1, now
+		e.count(now)
 	}
 	return before
 }
@@ -79,7 +83,7 @@ func (x *index) set(key, mask uint64, now uint32) (e *indexEntry, before uint64)
 	e = &s.slots[i]
 	if before = e.mask; before == 0 {
 		s.used++
-		*e = indexEntry{key: key, mask: mask, at: now}
+		*e = indexEntry{key: key, mask: mask, at: now, since: now}
 	}
 	e.mask |= mask
 	return e, before
@@ -149,6 +153,15 @@ func (s *shard) grow() {
 		}
 		s.slots[i] = old[k]
 	}
+}
+
+// count counts a request at now.
+func (e *indexEntry) count(now uint32) {
+	before := e.decayed(now)
+	if before < forgotten {
+		e.since = now
+	}
+	e.requests, e.at = before+1, now
 }
 
 // decayed is the count of requests at now.

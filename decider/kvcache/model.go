@@ -106,11 +106,17 @@ func setDepth(depth []int32, g int, mask uint64, d int) {
 // that time, over all replicas: a count that decays to 1/e in a minute. now is
 // as Milliseconds gives it.
 func (m *Model) RequestRate(key uint64, now uint32) float64 {
-	sum := float32(0)
+	rate, _ := m.Requests(key, now)
+	return rate
+}
+
+// Requests is RequestRate, and for how many milliseconds such requests have come.
+func (m *Model) Requests(key uint64, now uint32) (rate, age float64) {
+	sum, oldest := float32(0), uint32(0)
 	for _, index := range m.indexes {
 		if e := index.find(key); e != nil {
-			sum += e.decayed(now)
+			sum, oldest = sum+e.decayed(now), max(oldest, now-e.since)
 		}
 	}
-	return float64(sum)
+	return float64(sum), float64(oldest)
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -288,13 +289,40 @@ func BenchmarkMatch(b *testing.B) {
 func (m *Model) bytes() (n int) {
 	for _, index := range m.indexes {
 		for s := range index.shards {
-			n += 24 * cap(index.shards[s].slots)
+			n += int(unsafe.Sizeof(indexEntry{})) * cap(index.shards[s].slots)
 		}
 	}
 	for _, c := range m.caches {
 		if c != nil {
-			n += 24*cap(c.entries) + 4*cap(c.table)
+			n += int(unsafe.Sizeof(entry{}))*cap(c.entries) + 4*cap(c.table)
 		}
 	}
 	return n
+}
+
+// TestAge: requests for a block are as old as the first of those that follow one
+// another.
+func TestAge(t *testing.T) {
+	m := new(Model)
+	c := m.Add(0, 10)
+	ask := func(now uint32) { c.Reserve([]uint64{7}, now) }
+	age := func(now uint32) float64 { _, a := m.Requests(7, now); return a }
+	ask(1000) // computes it
+	ask(5000)
+	ask(9000)
+	if got := age(9000); got != 4000 {
+		t.Errorf("asked again for 4 s: an age of %v ms", got)
+	}
+	const pause = 5 * decayTime
+	ask(9000 + pause)
+	if got := age(9500 + pause); got != 500 {
+		t.Errorf("half a second after a long pause: an age of %v ms", got)
+	}
+	m.RaiseRate(7, 50, 10_000+pause)
+	if got := age(10_000 + pause); got != decayTime {
+		t.Errorf("what others report has an age of %v ms, want %v", got, decayTime)
+	}
+	if rate, got := m.Requests(8, 0); rate != 0 || got != 0 {
+		t.Errorf("nobody asked for 8: %v, %v ms", rate, got)
+	}
 }

@@ -13,23 +13,26 @@ import "pointsman/decider"
 // Weights do not count: the speed of a replica is learned.
 //
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.1 use · own² / typical · m / mean + decode
-//	     + (1+4n) / (1+24h/N) · duplicate + pressure
+//	     + (1+4n) / (1+(24+500l)h/N) · duplicate + pressure
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of
 // requests on the replica and mean that of all candidates, use the share of the
 // pool's prefill speed that is asked for, n the number of requests before their
 // first token per replica, h the block request rate above 1 of the first block that
 // the replica lacks, and N the number of replicas. Of a prefix that another replica
-// has, own counts 1 / (1+h/10N) of what it costs to compute: the others that ask for
-// it will find it.
+// has, own counts 1 / (1+l·h/10N) of what it costs to compute: the others that ask for
+// it will find it. That needs requests that go on: l = a/(a+t), where a is for how
+// long they have come and t how long the copy takes to compute. Those of one task
+// come at once, and wait for the copy like the first.
 type LeastWork struct{}
 
-// weights are the constants of the cost. docs/decisions/0009-externalities.md
-// and 0010-use-of-a-prefix.md say how they were found.
+// weights are the constants of the cost. docs/decisions/0009-externalities.md,
+// 0010-use-of-a-prefix.md and 0012-requests-that-go-on.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
 	rate      float64 // per request for the block in the last minute, per replica
+	lasting   float64 // the same, for requests that go on
 	shared    float64 // the same, for the part of own that others have a use for
 	crowd     float64 // share of the work that is added per request on the replica, in a pool that is busy
 	blocking  float64 // of what a long prompt keeps others waiting, in such a pool
@@ -38,7 +41,7 @@ type weights struct {
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 4, rate: 24, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05}
+var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05}
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -79,9 +82,11 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		m := float64(replica.InFlight()) + foreign
 		duplicated := 0.0
 		if lacks := best - v.Cached(i); lacks > 0 {
-			uses := max(0, v.BlockRequestRate(i)-ownRate) / n
-			duplicated = duplicate / (1 + w.rate*uses) * float64(lacks)
-			work -= min(work, v.DuplicateCost(i)) * (1 - 1/(1+w.shared*uses))
+			rate, age := v.BlockRequests(i)
+			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
+			lasts := age / (age + missing/speed)
+			duplicated = duplicate / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
+			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
 		crowd := (queue + work) * crowds * m
 		blocking := blocks * v.Blocking(m, work)

@@ -59,6 +59,33 @@ func TestLeastWorkTakesATurnForNoDemand(t *testing.T) {
 	}
 }
 
+// Requests that come at once with one prefix, as those of one task, are no demand that
+// lasts: one that computes the prefix again pays all of it. Where they go on, the
+// others that will find it pay their part.
+func TestLeastWorkTakesATaskForNoDemand(t *testing.T) {
+	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
+		p := decidertest.New(policy, 4)
+		own := func() float64 { return p.Terms(document(1, 80, 10))["r1"]["own"] }
+		p.SendTo("r0", document(1, 80, 10))
+		p.End(p.SendTo("r0", document(1, 80, 10)), "r0")
+		whole := own()
+		for range 30 {
+			p.SendTo("r0", document(1, 80, 10))
+			p.Clock.Advance(time.Millisecond)
+		}
+		if got := own(); got < 0.98*whole {
+			t.Errorf("30 requests at once: a copy counts %.0f tokens, want %.0f", got, whole)
+		}
+		for range 60 {
+			p.Clock.Advance(500 * time.Millisecond)
+			p.Serve(p.SendTo("r0", document(1, 80, 10)), "r0")
+		}
+		if got := own(); got > 0.7*whole {
+			t.Errorf("requests for half a minute: a copy counts %.0f tokens of %.0f", got, whole)
+		}
+	}
+}
+
 // One hot replica leaves the affinity of all others as it was.
 func TestLeastWorkKeepsAffinityBesideAHotReplica(t *testing.T) {
 	p := decidertest.New(LeastWork{}, 8)
