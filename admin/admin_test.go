@@ -10,7 +10,6 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/bytedance/sonic"
 	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttputil"
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
@@ -54,10 +53,13 @@ func newBench(t testing.TB) *bench {
 	set := metrics.NewSet()
 	set.NewCounter("pointsman_own_total").Add(7)
 	b := &bench{t: t, server: New(in, set, "v1.2.3"), intake: in}
-	l := fasthttputil.NewInmemoryListener()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := make(chan error, 1)
 	go func() { served <- b.server.Serve(l) }()
-	b.client = &fasthttp.HostClient{Addr: "admin", Dial: func(string) (net.Conn, error) { return l.Dial() }}
+	b.client = &fasthttp.HostClient{Addr: "admin", Dial: func(string) (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }}
 	t.Cleanup(func() {
 		b.client.CloseIdleConnections()
 		if err := b.server.Shutdown(); err != nil {

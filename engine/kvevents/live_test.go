@@ -276,9 +276,10 @@ func TestTokensMatchTheEvents(t *testing.T) {
 		{"/v1/chat/completions", `{"tools":[{"type":"function","function":{"name":"f"}}],"cache_salt":"tenant","model":"sql","messages":[{"role":"user","content":"` + strings.Repeat("é ", 90) + `"}]}`},
 	} {
 		var r intake.Request
-		if !requests.Read(&r, intake.Input{Path: []byte(c.path), Body: []byte(c.body)}) || !requests.Prepare(&r) || len(r.Blocks) < 5 {
-			t.Fatalf("%s: %+v, %d blocks", c.body, r.Decision, len(r.Blocks))
-		}
+		until(t, "the tokens of "+c.path, func() bool { // what comes too late is remembered for the next question
+			r = intake.Request{}
+			return requests.Read(&r, intake.Input{Path: []byte(c.path), Body: []byte(c.body)}) && requests.Prepare(&r) && len(r.Blocks) >= 5
+		})
 		m := NewIndex(t.Context(), r.Pool, "r0", 16)
 		rank := m.newRank()
 		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
