@@ -46,6 +46,25 @@ func (p *Pool) ListedAdapters() (names []string) {
 	return names
 }
 
+// Listing are the replicas whose engines list the adapter, or all if none does: one that
+// has not got it answers no question about it. Without an adapter they are all.
+func Listing(p *Pool, adapter string) (list []Member) {
+	if adapter == "" {
+		return p.Members()
+	}
+	p.mu.Lock()
+	for _, r := range p.replicas {
+		if listsName(r.lists, adapter) {
+			list = append(list, Member{r.name, r.address})
+		}
+	}
+	p.mu.Unlock()
+	if list == nil {
+		return p.Members()
+	}
+	return list
+}
+
 func listsName(sorted []string, name string) bool {
 	_, ok := slices.BinarySearch(sorted, name)
 	return ok

@@ -29,6 +29,11 @@ func TestAdaptersGoToTheReplicasThatListThem(t *testing.T) {
 	if got := a.ListedAdapters(); changes != 3 || !slices.Equal(got, []string{"both", "new"}) {
 		t.Errorf("%v after %d changes", got, changes)
 	}
+	for adapter, want := range map[string]int{"new": 1, "": 3, "unlisted": 3} {
+		if got := Listing(a, adapter); len(got) != want || want == 1 && got[0].Name != "r1" {
+			t.Errorf("%q is listed by %v, want %d", adapter, got, want)
+		}
+	}
 	r = Request{Pool: a, LoRA: "new", Input: 10, Output: -1}
 	for range 50 { // r0 has not reported: it may have it
 		r.ID = newID()

@@ -74,11 +74,21 @@ func (r *Request) Key() uint64 {
 }
 
 // Tokenized gives the request its tokens: the keys of their full blocks, which
-// are copied, and their number, or 0 when only that of a prefix is known.
+// are copied, and their number.
 func (r *Request) Tokenized(blocks []uint64, tokens int) {
 	r.Blocks = append(r.Blocks[:0], blocks...)
-	if tokens > 0 {
-		r.Input = tokens
-		r.ExactTokens, r.TextBytes = tokens, 0
+	r.Input = tokens
+	r.ExactTokens, r.TextBytes = tokens, 0
+}
+
+// TokenizedInPart gives the request the tokens of a prefix, whose text has so many
+// bytes. The rest is assumed to have as many tokens a byte: an estimate by what is usual
+// could be less than what is known.
+func (r *Request) TokenizedInPart(blocks []uint64, tokens, text int) {
+	r.Blocks = append(r.Blocks[:0], blocks...)
+	rest := 0
+	if r.TextBytes > text && text > 0 {
+		rest = int(float64(r.TextBytes-text) * float64(tokens) / float64(text))
 	}
+	r.Input = max(tokens, min(tokens+rest, mostContext))
 }

@@ -17,6 +17,7 @@ type entry struct {
 	blocks []uint64 // keys of the full blocks; never changed
 	tokens int      // number of tokens
 	size   int      // tokens in a block
+	text   int      // bytes of the prompt's text
 }
 
 // Each generation holds about 16 MB.

@@ -29,7 +29,7 @@ func (c *call) wait(timeout time.Duration) bool {
 
 // start starts a call for the tokens of a prompt, or returns the one that is pending.
 // It returns nil if too many are.
-func (t *Tokenizer) start(pool *decider.Pool, p Prompt, blockTokens int) *call {
+func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 	hash := p.Turns[len(p.Turns)-1]
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,10 +41,12 @@ func (t *Tokenizer) start(pool *decider.Pool, p Prompt, blockTokens int) *call {
 	}
 	c := &call{done: make(chan struct{})}
 	t.calls[hash] = c
+	pool, adapter, text := r.Pool, r.LoRA, r.TextBytes
 	seed, chat, own := p.Seed, p.Chat, append([]byte(nil), p.Body...)
 	go func() {
-		if lists, ok := t.tokenize(pool, own, chat); ok {
+		if lists, ok := t.tokenize(pool, adapter, own, chat); ok {
 			c.entry = newEntry(lists, seed, blockTokens)
+			c.entry.text = text
 			c.ok = true
 			t.cache.put(hash, c.entry)
 		}
@@ -78,14 +80,14 @@ func (t *Tokenizer) fromIDs(r *decider.Request, p Prompt, blockTokens int) bool 
 	return ok
 }
 
-// tokenize asks one replica of the pool, and another one if that fails. It returns the
-// tokens of each prompt in a body.
-func (t *Tokenizer) tokenize(pool *decider.Pool, body []byte, chat bool) ([][]uint32, bool) {
+// tokenize asks one replica of the pool that has the adapter, and another one if that
+// fails. It returns the tokens of each prompt in a body.
+func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, chat bool) ([][]uint32, bool) {
 	q, err := newQuestion(body, chat)
 	if err != nil {
 		return nil, false
 	}
-	members := pool.Members()
+	members := decider.Listing(pool, adapter)
 	first := int(t.turn.Add(1))
 	for k := range min(2, len(members)) {
 		m := members[(first+k)%len(members)]

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"pointsman/decider"
 	"pointsman/sim/fakevllm"
 )
 
@@ -79,13 +80,36 @@ func TestTemplateFieldsAreTold(t *testing.T) {
 
 // An engine that renders no chats is told the same by arguments of the template.
 func TestWithoutRender(t *testing.T) {
+	for _, status := range []int{403, 404, 405, 501} { // 403 is what vLLM 0.32 says
+		b := newBench(t, nil)
+		b.engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/fake/fail", strings.NewReader(fmt.Sprintf(`{"path":"/v1/chat/completions/render","status":%d}`, status))))
+		for i, effort := range []string{"low", "high"} {
+			body := strings.TrimSuffix(talk("one"), "}") + `,"reasoning_effort":"` + effort + `","chat_template_kwargs":{"x":1}}`
+			r, _, ok := b.prepare(chat, body, 0)
+			if want := b.promptTokens(chat, body); !ok || r.Input != want || b.calls.Load() != int64(i+1) {
+				t.Errorf("%d: %v, %d tokens, want %d, %d calls", status, ok, r.Input, want, b.calls.Load())
+			}
+		}
+	}
+}
+
+// An engine that lacks an adapter does not tokenize for it: one that lists it is asked.
+func TestAsksWhoHasTheAdapter(t *testing.T) {
 	b := newBench(t, nil)
-	b.engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/fake/fail", strings.NewReader(`{"path":"/v1/chat/completions/render","status":404}`)))
-	for i, effort := range []string{"low", "high"} {
-		body := strings.TrimSuffix(talk("one"), "}") + `,"reasoning_effort":"` + effort + `","chat_template_kwargs":{"x":1}}`
-		r, _, ok := b.prepare(chat, body, 0)
-		if want := b.promptTokens(chat, body); !ok || r.Input != want || b.calls.Load() != int64(i+1) {
-			t.Errorf("%v, %d tokens, want %d, %d calls", ok, r.Input, want, b.calls.Load())
+	p := b.decider.Pool("llama")
+	address := p.Members()[0].Address
+	lacks := httptest.NewServer(http.NotFoundHandler())
+	defer lacks.Close()
+	without := strings.TrimPrefix(lacks.URL, "http://")
+	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: b.policy,
+		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: address}, {Name: "r1", Address: without}, {Name: "r2", Address: without}, {Name: "r3", Address: without}},
+	}}})
+	b.decider.Adapters(p, "r0", []string{"sql"})
+	for i := range 8 {
+		body := fmt.Sprintf(`{"model":"sql","prompt":"question %d: %s"}`, i, strings.Repeat("word ", 80))
+		if r, _, ok := b.prepare("/v1/completions", body, 0); !ok || len(r.Blocks) == 0 {
+			t.Errorf("request %d has no tokens", i)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (t *Tokenizer) askVLLM(address string, q *question, noRender bool) ([][]uin
 	case q.chat && f.beyondTokenize():
 		if !noRender {
 			tokens, err := t.tokens(address, "/v1/chat/completions/render", q.body)
-			if status, ok := errors.AsType[statusError](err); !ok || status != fasthttp.StatusNotFound && status != fasthttp.StatusMethodNotAllowed {
+			if status, ok := errors.AsType[statusError](err); !ok || !status.absent() {
 				return tokens, err
 			}
 			t.learn(address, func(m *manners) { m.noRender = true })
@@ -270,6 +270,16 @@ func orTrue(v json.RawMessage) json.RawMessage {
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
+
+// absent reports whether the engine says that it has no such call. vLLM forbids those
+// that it was not started to serve (--enable-scale-out).
+func (e statusError) absent() bool {
+	switch int(e) {
+	case fasthttp.StatusForbidden, fasthttp.StatusNotFound, fasthttp.StatusMethodNotAllowed, fasthttp.StatusNotImplemented:
+		return true
+	}
+	return false
+}
 
 // tokens posts a body and returns the tokens in the answer.
 func (t *Tokenizer) tokens(address, path string, body []byte) ([][]uint32, error) {

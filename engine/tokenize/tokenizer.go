@@ -41,6 +41,9 @@ type Tokenizer struct {
 const (
 	maxCalls    = 256 // at a time
 	callTimeout = 5 * time.Second
+	// maxIdle is less than the 5 s after which most engines close a connection that
+	// they are not asked on.
+	maxIdle = 3 * time.Second
 )
 
 // answers are the longest answers that are read, in bytes, by the length of the
@@ -57,8 +60,10 @@ func newClient(most, calls int) *fasthttp.Client {
 	return &fasthttp.Client{
 		Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, 2*time.Second) },
 		// Calls are short: one that waits for a connection is too late anyway.
-		MaxConnsPerHost: calls, MaxIdleConnDuration: time.Minute, MaxResponseBodySize: most,
-		MaxIdemponentCallAttempts: 2, NoDefaultUserAgentHeader: true,
+		MaxConnsPerHost: calls, MaxIdleConnDuration: maxIdle, MaxResponseBodySize: most,
+		// Engines close connections too, and a call changes nothing there.
+		RetryIfErr:               func(*fasthttp.Request, int, error) (resetTimeout, retry bool) { return false, true },
+		NoDefaultUserAgentHeader: true,
 	}
 }
 
@@ -134,7 +139,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 		var e entry
 		if e, known = t.cache.get(turns[k], o.BlockTokens); known {
 			t.prefix.Inc()
-			r.Tokenized(e.blocks, 0)
+			r.TokenizedInPart(e.blocks, e.tokens, e.text)
 		}
 	}
 	if r.Cut {
@@ -143,7 +148,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 		}
 		return known || !o.Reject() || refuse(d, http.StatusServiceUnavailable, "the prompt is too long to be tokenized", 0)
 	}
-	c := t.start(r.Pool, p, o.BlockTokens)
+	c := t.start(r, p, o.BlockTokens)
 	if known {
 		return true
 	}

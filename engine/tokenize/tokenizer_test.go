@@ -51,6 +51,7 @@ func (k *kvAware) Tokens() *decider.TokenOptions { return &k.options }
 // bench is a pool of the policy kv_aware with one engine. It counts the calls of
 // /tokenize.
 type bench struct {
+	policy    decider.Policy
 	t         testing.TB
 	options   *decider.TokenOptions
 	engine    *fakevllm.Server
@@ -58,6 +59,8 @@ type bench struct {
 	tokenizer *Tokenizer
 	calls     atomic.Int64
 	before    func() // called during each call
+	server    *http.Server
+	idling    atomic.Int64 // connections of the server
 }
 
 func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
@@ -73,6 +76,15 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 		}
 		b.engine.ServeHTTP(w, r)
 	})}
+	b.server = server
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateIdle:
+			b.idling.Add(1)
+		case http.StateActive:
+			b.idling.Add(-1)
+		}
+	}
 	go server.Serve(l)
 	o := decider.TokenDefaults
 	if change != nil {
@@ -84,7 +96,7 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	}
 	kv := &kvAware{aware, o}
 	kv.options.Timeout = time.Minute
-	b.options = &kv.options
+	b.options, b.policy = &kv.options, kv
 	b.decider = decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Models: []string{"fake"}, LoRA: []string{"sql"}, Policy: kv,
@@ -117,7 +129,7 @@ func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.
 	var d decider.Decision
 	var scan prompt.Body
 	scan.Scan([]byte(body), prompt.EndpointOf([]byte(path)), 0)
-	r := &decider.Request{Pool: b.decider.Pool("llama"), Cut: !scan.Complete && len(body) < size}
+	r := &decider.Request{Pool: b.decider.Pool("llama"), TextBytes: scan.TextBytes, Cut: !scan.Complete && len(body) < size}
 	if string(scan.Model) == "sql" {
 		r.LoRA = "sql"
 	}
@@ -168,12 +180,45 @@ func TestTokenizesAConversationOnce(t *testing.T) {
 	close(slow)
 	b.idle()
 	whole, _, _ := b.prepare(chat, talk("one", "two", "three"), 0)
+	// The length of the rest is taken to be like what is known.
+	if next.Input < whole.Input*3/4 || next.Input > whole.Input*5/4 {
+		t.Errorf("the next turn has %d tokens, %d were assumed", whole.Input, next.Input)
+	}
 	if b.calls.Load() != 2 || len(whole.Blocks) < 2*len(first.Blocks) || fmt.Sprint(whole.Blocks[:len(first.Blocks)]) != fmt.Sprint(first.Blocks) {
 		t.Errorf("the whole of it: %d calls, %d blocks that begin with the %d of the first turn", b.calls.Load(), len(whole.Blocks), len(first.Blocks))
 	}
 	other, _, _ := b.prepare(chat, strings.Replace(talk("one"), `"fake"`, `"sql"`, 1), 0)
 	if len(other.Blocks) != len(first.Blocks) || other.Blocks[0] == first.Blocks[0] {
 		t.Error("the prompt of an adapter has the blocks of the model's")
+	}
+}
+
+// An engine closes connections on which it was asked nothing for a while. No call fails
+// for that, however many there were.
+func TestConnectionsThatTheEngineHasClosed(t *testing.T) {
+	b := newBench(t, nil)
+	const at = 4
+	all := make(chan struct{})
+	var once sync.Once
+	b.before = func() {
+		if b.calls.Load() >= at {
+			once.Do(func() { close(all) })
+		}
+		<-all
+	}
+	var requests sync.WaitGroup
+	for i := range at {
+		requests.Go(func() { b.prepare(chat, talk(fmt.Sprint("one of several ", i)), 0) })
+	}
+	requests.Wait()
+	until(t, "the connections idle", func() bool { return b.idling.Load() == 0 }) // each was new before it was active
+	b.server.SetKeepAlivesEnabled(false)
+	b.server.SetKeepAlivesEnabled(true)
+	if r, _, ok := b.prepare(chat, talk("after a while"), 0); !ok || len(r.Blocks) == 0 {
+		t.Error("not tokenized")
+	}
+	if n := b.tokenizer.failed.Get(); n != 0 {
+		t.Errorf("%d calls failed", n)
 	}
 }
 
@@ -252,7 +297,7 @@ func TestWithoutTokens(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	var c cache
-	entry := entry{make([]uint64, 1000), 16_000, 16}
+	entry := entry{make([]uint64, 1000), 16_000, 16, 0}
 	for i := range uint64(10_000) {
 		c.put(i, entry)
 		if i%2 == 0 {
@@ -273,7 +318,7 @@ func TestCallsAreBounded(t *testing.T) {
 	b := newBench(t, nil)
 	pool := b.decider.Pool("llama")
 	ask := func(i uint64) *call {
-		return b.tokenizer.start(pool, Prompt{Body: []byte(talk("x")), Chat: true, Turns: []uint64{i}}, 16)
+		return b.tokenizer.start(&decider.Request{Pool: pool}, Prompt{Body: []byte(talk("x")), Chat: true, Turns: []uint64{i}}, 16)
 	}
 	pending := map[uint64]*call{}
 	for i := range uint64(maxCalls) {
@@ -297,7 +342,7 @@ func TestCallsAreBounded(t *testing.T) {
 	b.tokenizer.mu.Unlock()
 	b.idle()
 	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"fake"}, Policy: &kvAware{KVAware: new(policy.KVAware), options: *b.options}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
-	if lists, ok := b.tokenizer.tokenize(pool, []byte(talk("nowhere")), true); ok || lists != nil {
+	if lists, ok := b.tokenizer.tokenize(pool, "", []byte(talk("nowhere")), true); ok || lists != nil {
 		t.Errorf("%d prompts from nowhere", len(lists))
 	}
 }
