@@ -27,7 +27,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install uninstall packages image release package-test debian demo test compiler setup check unit race e2e page lint cover fuzz bench soak clean
+.PHONY: help build install uninstall packages image release package-test debian demo test compiler setup check unit race e2e engines page lint cover fuzz bench soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -70,6 +70,10 @@ race: compiler ## the race detector: packages with goroutines, and one round on 
 e2e: ## end-to-end tests on real proxies
 	$(GO) test -p 1 -count 1 -timeout 25m -skip '^($(shell echo $(ALONE) | tr ' ' '|'))$$' ./test/...
 	for t in $(ALONE); do $(GO) test -count 1 -timeout 5m -run "^$$t\$$" ./test/e2e || exit 1; done
+
+engines: ## two real vLLM on CPUs and two real llama.cpp behind both proxies; 6 GB in the cache folder
+	@sh test/setup.sh engines
+	POINTSMAN_ENGINES=1 CI=true $(GO) test -count 1 -v -timeout 60m ./test/engines
 
 uninstall: ## remove what install has put there, but for /etc/pointsman and /etc/default
 	rm -f $(DESTDIR)$(PREFIX)/bin/pointsman $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf

@@ -11,7 +11,7 @@ import (
 // testEnvironment those of its tests, which the program under test inherits.
 var (
 	ownEnvironment  = []string{SessionEnv}
-	testEnvironment = []string{"POINTSMAN_CACHE", "POINTSMAN_COVERDIR", "POINTSMAN_PAGE", "POINTSMAN_RACE", "POINTSMAN_SHOTS", "POINTSMAN_SOAK"}
+	testEnvironment = []string{"POINTSMAN_CACHE", "POINTSMAN_COVERDIR", "POINTSMAN_ENGINES", "POINTSMAN_PAGE", "POINTSMAN_RACE", "POINTSMAN_SHOTS", "POINTSMAN_SOAK"}
 )
 
 // ofService matches the variables by which Kubernetes tells containers of Services

