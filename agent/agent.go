@@ -17,6 +17,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"pointsman/admin"
+	"pointsman/config"
 	"pointsman/decider"
 	"pointsman/decider/budget"
 	"pointsman/decider/policy"
@@ -47,7 +48,6 @@ type Agent struct {
 	conf   *resolve.Config
 	shown  atomic.Pointer[resolve.Config] // conf, for other goroutines
 	wanted intake.Config                  // what conf says, without the replicas that were found
-	epoch  time.Time                      // when the decider's clock was 0
 
 	decider *decider.Decider
 	intake  *intake.Intake
@@ -93,7 +93,7 @@ func New(o Options) (*Agent, error) {
 	asks := &link.Link{Proxy: "haproxy"}
 	asker := haproxy.NewAgent(in, asks, int(conf.File.HAProxy.Bufsize), set)
 	a := &Agent{
-		Options: o, conf: conf, epoch: epoch, wanted: conf.Intake(epoch),
+		Options: o, conf: conf, wanted: conf.Intake(),
 		decider:  d,
 		state:    kept,
 		cluster:  shared,
@@ -195,6 +195,9 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) warn() {
 	for _, w := range a.conf.Warnings() {
 		a.Log.Warn(w.Error())
+	}
+	if text := a.conf.File.FeedForOthers(config.LocalUsers()); text != "" {
+		a.Log.Warn(text)
 	}
 }
 

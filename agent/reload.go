@@ -19,7 +19,7 @@ func (a *Agent) reload() {
 		a.Log.Error("reload refused, the old configuration stays", "error", err)
 		return
 	}
-	a.conf, a.wanted = next, next.Intake(a.epoch)
+	a.conf, a.wanted = next, next.Intake()
 	a.sources.retain(next)
 	a.apply()
 	a.watch()

@@ -54,14 +54,14 @@ func (a *Agent) serve(s *sockets) error {
 	return a.serveDatagrams(s)
 }
 
-// serveDatagrams opens the feed's port for datagrams too. Without a port, on a
-// unix socket, datagrams would be lost too easily.
+// serveDatagrams opens the feed's port for datagrams too, or the socket beside that of
+// the feed.
 func (a *Agent) serveDatagrams(s *sockets) error {
 	network, address := split(a.conf.File.Listen.Feed)
-	if network != "tcp" {
+	if network == "" {
 		return nil
 	}
-	c, err := s.listenPacket(address)
+	c, err := s.listenPacket(network, address)
 	if err != nil {
 		return fmt.Errorf("listen.feed, for datagrams: %w", err)
 	}

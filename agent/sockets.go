@@ -17,6 +17,7 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 
 	"pointsman/config"
+	"pointsman/resolve"
 )
 
 // sockets are those that systemd passes, until they are used.
@@ -73,16 +74,33 @@ func hint(addr string, err error) string {
 	return ""
 }
 
-// listenPacket opens an address for datagrams, or returns the socket from
-// systemd that is bound to it.
-func (s *sockets) listenPacket(address string) (net.PacketConn, error) {
+// listenPacket opens an address for datagrams, or the socket beside a path, or returns
+// the socket from systemd that is bound to it.
+func (s *sockets) listenPacket(network, address string) (net.PacketConn, error) {
+	if network == "unix" {
+		address = resolve.Datagrams(address)
+	}
 	for i, c := range s.packets {
 		if c.LocalAddr().String() == address {
 			s.packets = slices.Delete(s.packets, i, i+1)
 			return c, nil
 		}
 	}
-	return net.ListenPacket("udp", address)
+	if network != "unix" {
+		return net.ListenPacket("udp", address)
+	}
+	if err := removeStale("unixgram", address); err != nil {
+		return nil, err
+	}
+	c, err := net.ListenPacket("unixgram", address)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.restrict(address); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // close closes the sockets that were not used.
@@ -105,7 +123,7 @@ func (s *sockets) open(network, address string) (net.Listener, error) {
 	if network != "unix" {
 		return net.Listen(network, address)
 	}
-	if err := removeStale(address); err != nil {
+	if err := removeStale(network, address); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen(network, address)
@@ -147,7 +165,7 @@ func groupID(name string) (int, error) {
 
 // removeStale removes a socket that a killed agent left behind. It removes
 // neither a file nor a socket that another process serves.
-func removeStale(path string) error {
+func removeStale(network, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -158,7 +176,7 @@ func removeStale(path string) error {
 	if info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("%s exists and is no socket", path)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	if c, err := net.DialTimeout(network, path, time.Second); err == nil {
 		c.Close()
 		return fmt.Errorf("%s is in use: another agent serves it", path)
 	}

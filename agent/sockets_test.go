@@ -101,7 +101,7 @@ func TestSocketsFromSystemd(t *testing.T) {
 	if ls, err := s.listen("spoe", "unix:///nonexistent/s"); err != nil || len(ls) != 2 || ls[0] != a || ls[1] != b {
 		t.Errorf("%v, %v", ls, err)
 	}
-	if c, err := s.listenPacket(feed.LocalAddr().String()); err != nil || c != feed {
+	if c, err := s.listenPacket("tcp", feed.LocalAddr().String()); err != nil || c != feed {
 		t.Errorf("%v, %v", c, err)
 	}
 	var log strings.Builder
@@ -117,7 +117,7 @@ func TestSocketsFromSystemd(t *testing.T) {
 			t.Errorf("a socket that is used was closed: %v", err)
 		}
 	}
-	if c, err := (&sockets{}).listenPacket("127.0.0.1:0"); err != nil {
+	if c, err := (&sockets{}).listenPacket("tcp", "127.0.0.1:0"); err != nil {
 		t.Error(err)
 	} else {
 		c.Close()

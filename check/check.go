@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"pointsman/advice"
+	"pointsman/config"
 	"pointsman/nginx"
 	"pointsman/resolve"
 )
@@ -105,6 +106,9 @@ func (rep *report) all(c *resolve.Config, o Options) error {
 	for _, warning := range c.Warnings() {
 		fmt.Fprintln(rep, "warning:", warning.Error())
 	}
+	if text := c.File.FeedForOthers(localUsers()); text != "" {
+		fmt.Fprintln(rep, "warning:", o.Name+":", text)
+	}
 	rep.checkState(c)
 	rep.checkCluster(c)
 	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
@@ -146,6 +150,9 @@ func (rep *report) lint(o Options) error {
 	}
 	return nil
 }
+
+// localUsers is a variable for tests.
+var localUsers = config.LocalUsers
 
 // run runs a checker, which messages call what, and returns its output as an
 // error when it fails. names replaces names of copies in it.

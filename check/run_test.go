@@ -13,6 +13,19 @@ import (
 	"pointsman/templates"
 )
 
+// The machine that runs the tests may have any users.
+func init() { localUsers = func() int { return 0 } }
+
+// TestFeedBesideOtherUsers: a port that others can connect to is warned of.
+func TestFeedBesideOtherUsers(t *testing.T) {
+	localUsers = func() int { return 3 }
+	defer func() { localUsers = func() int { return 0 } }()
+	says, _ := checked(t, "listen: {spoe: off, nginx: '127.0.0.1:1'}\n"+pools, nil, Options{Name: "f"})
+	if !strings.Contains(says, "warning: f: listen.feed: other users of this machine (3 can log in)") {
+		t.Error(says)
+	}
+}
+
 // checked runs the check of a configuration with programs in the path, which are
 // shell scripts by their names.
 func checked(t *testing.T, text string, programs map[string]string, o Options) (string, error) {

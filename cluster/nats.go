@@ -222,7 +222,7 @@ type routeAuth struct {
 	log       *slog.Logger
 	refused   atomic.Uint64
 	refusedUs atomic.Uint64
-	warned    atomic.Int64
+	warned    atomic.Pointer[time.Time]
 }
 
 // Check implements server.Authentication.
@@ -236,7 +236,7 @@ func (a *routeAuth) Check(c server.ClientAuthentication) bool {
 	if r := c.RemoteAddress(); r != nil {
 		address = r.String()
 	}
-	if now, last := time.Now().Unix(), a.warned.Load(); now-last >= 60 && a.warned.CompareAndSwap(last, now) {
+	if now, last := time.Now(), a.warned.Load(); (last == nil || now.Sub(*last) >= time.Minute) && a.warned.CompareAndSwap(last, &now) {
 		a.log.Warn("cluster: an agent is refused: it has another secret, or another cluster.name", "address", address)
 	}
 	return false

@@ -144,20 +144,32 @@ func (p *Pool) holds(id ID) bool {
 }
 
 // Finished reports how the request ended. The reservation is settled against the
-// server that served, which is not always the one that was chosen.
-func (p *Pool) Finished(o Outcome) {
+// server that served, which is not always the one that was chosen. It returns
+// the time to first byte as far as that can be true.
+func (p *Pool) Finished(o Outcome) (ttft time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.finished(o)
+	return p.finished(o)
 }
 
-func (p *Pool) finished(o Outcome) {
+// believe bounds what the proxy measured of v: its clock may have been set meanwhile.
+func (v *reservation) believe(o *Outcome, now time.Duration) {
+	if v.isKnown() && !v.restored {
+		o.TTFT = min(o.TTFT, now-v.at+v.waited)
+	}
+}
+
+func (p *Pool) finished(o Outcome) (ttft time.Duration) {
 	now := p.clock()
+	if v := p.find(o.ID); v != nil {
+		v.believe(&o, now)
+	}
+	ttft = o.TTFT
 	p.reportedAt = now
 	p.stats.Outcomes[o.End]++
 	p.watch.finished(&o)
 	if p.admission.forgetEnded(&o, now) {
-		return
+		return ttft
 	}
 	defer p.admission.dispatch(now)
 	v := p.find(o.ID)
@@ -176,7 +188,7 @@ func (p *Pool) finished(o Outcome) {
 	}
 	p.judge(v, served, o, now)
 	if v == nil {
-		return
+		return ttft
 	}
 	if served != nil && v.replica != served {
 		p.move(v, served, now)
@@ -189,6 +201,7 @@ func (p *Pool) finished(o Outcome) {
 	recordEnd(p, v, &o, now)
 	p.release(v, o, now)
 	p.report.ended(v, &o)
+	return ttft
 }
 
 // finishedHere is Finished for a request that may have no reservation here; it

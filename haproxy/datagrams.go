@@ -9,7 +9,7 @@ import (
 	"pointsman/decider"
 )
 
-// The datagram feed carries the feed's closing lines a second time, as UDP
+// The datagram feed carries the feed's closing lines a second time, as
 // datagrams. An HAProxy that is reloaded finishes the requests that it has, but its
 // ring sends nothing from then on (2.6 to 3.2), so only the datagrams report their
 // ends. A datagram whose line the ring has delivered changes nothing.
@@ -36,7 +36,7 @@ func (f *Feed) ServeDatagrams(c net.PacketConn) error {
 	}
 	f.packets = append(f.packets, c)
 	f.mu.Unlock()
-	if u, ok := c.(*net.UDPConn); ok {
+	if u, ok := c.(interface{ SetReadBuffer(int) error }); ok {
 		if err := u.SetReadBuffer(4 << 20); err != nil {
 			f.log.Debug("feed datagrams", "error", err)
 		}

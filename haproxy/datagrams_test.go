@@ -44,7 +44,7 @@ func TestDatagrams(t *testing.T) {
 		var out decider.Decision
 		p.Decide(&r, &out)
 	}
-	f.line([]byte(line(0))) // the ring tells of the first one
+	f.line([]byte(line(0)), new(lateness)) // the ring tells of the first one
 	for _, text := range []string{line(0), "noise", "PM1 ev=first rid=" + line(2)[17:], line(1), line(9)} {
 		if _, err := sender.Write([]byte(text)); err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestNotAsked(t *testing.T) {
 		"PM1 ev=close rid=- pool=old srv=e st=200 ts=-- rc=0 err=- dec=- fe=web me=POST pa=completions PM.",
 		"PM1 ev=close rid=- pool=old srv=e st=200 ts=-- rc=0 err=- dec=- fe=shop me=POST pa=basket PM.",
 	} {
-		f.line([]byte(text))
+		f.line([]byte(text), new(lateness))
 	}
 	if s := k.Status(time.Now()); len(s.Bypassed) != 1 || s.Bypassed["web"] != 2 {
 		t.Errorf("%+v", s)
@@ -116,14 +116,14 @@ func TestBypass(t *testing.T) {
 		"PM1 ev=close rid=- pool=llama srv=<NOSRV> st=200 ts=-- rc=0 err=- dec=- fe=web me=POST PM.",
 		"PM1 ev=close rid=- pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=- fe=web me=POST",
 	} {
-		f.line([]byte(text))
+		f.line([]byte(text), new(lateness))
 	}
 	s := k.Status(time.Now())
 	if len(s.Bypassed) != 1 || s.Bypassed["web"] != 2 || s.FeedAge != -1 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "frontend=web") {
 		t.Errorf("%+v, logged %s", s, log.String())
 	}
-	f.line([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=2 dec=- fe=web me=POST PM."))
-	f.line([]byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=r2 fe=web me=POST PM."))
+	f.line([]byte("PM1 ev=close rid="+rid+" pool=llama srv=r1 st=200 ts=-- rc=0 err=2 dec=- fe=web me=POST PM."), new(lateness))
+	f.line([]byte("PM1 ev=close rid="+rid+" pool=llama srv=r1 st=200 ts=-- rc=0 err=- dec=r2 fe=web me=POST PM."), new(lateness))
 	if s := k.Status(time.Now()); s.Unanswered != 1 || s.Mismatches != 1 || s.FeedAge < 0 {
 		t.Errorf("%+v", s)
 	}

@@ -44,12 +44,13 @@ type Feed struct {
 	evicted  listen.BurstLog
 
 	mu          sync.Mutex
-	conns       map[net.Conn]*atomic.Int64 // when its last line came, in Unix nanoseconds
+	conns       map[net.Conn]*atomic.Int64 // when its last line came, since begun
 	ls          map[net.Listener]struct{}
 	packets     []net.PacketConn
 	pendingEnds []pendingEnd // by time
 	closed      bool
-	closing     atomic.Int64 // until when lines are read at the end, in Unix nanoseconds; 0 = it goes on
+	begun       time.Time
+	closing     atomic.Int64 // until when lines are read at the end, since begun; 0 = it goes on
 	wg          sync.WaitGroup
 }
 
@@ -83,7 +84,7 @@ func NewFeed(d *decider.Decider, k *link.Link, set *metrics.Set, log *slog.Logge
 		Malformed: set.NewCounter(`pointsman_feed_malformed_total{proxy="haproxy"}`),
 		Recovered: set.NewCounter(`pointsman_feed_recovered_total{proxy="haproxy"}`),
 		accepted:  listen.NewGroup("feed", 2*maxFeedConns, log),
-		conns:     map[net.Conn]*atomic.Int64{}, ls: map[net.Listener]struct{}{},
+		conns:     map[net.Conn]*atomic.Int64{}, begun: time.Now(), ls: map[net.Listener]struct{}{},
 	}
 	k.FeedConnections = func() int { return f.accepted.Stats().Open }
 	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.accepted.Stats().Open) })
@@ -118,7 +119,7 @@ func (f *Feed) Serve(l net.Listener) error {
 			continue
 		}
 		used := new(atomic.Int64)
-		used.Store(time.Now().UnixNano())
+		used.Store(int64(time.Since(f.begun)))
 		if len(f.conns) >= maxFeedConns {
 			f.evict()
 		}
@@ -157,7 +158,7 @@ func (f *Feed) Close() {
 	defer f.Recover(time.Now().Add(time.Hour))
 	f.mu.Lock()
 	f.closed = true
-	f.closing.Store(time.Now().Add(drainMost).UnixNano())
+	f.closing.Store(int64(time.Since(f.begun) + drainMost))
 	for l := range f.ls {
 		l.Close()
 	}
@@ -186,13 +187,14 @@ func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 		f.mu.Unlock()
 		f.wg.Done()
 	}()
+	var late lateness
 	err := readLines(c, func(text []byte) {
-		used.Store(time.Now().UnixNano())
-		f.line(text)
+		used.Store(int64(time.Since(f.begun)))
+		f.line(text, &late)
 	}, func(d time.Duration) {
 		c.SetReadDeadline(time.Now().Add(d))
 		if by := f.closing.Load(); by != 0 { // read after the deadline above was set: Close may have come before
-			c.SetReadDeadline(time.Unix(0, min(by, time.Now().Add(drainPause).UnixNano())))
+			c.SetReadDeadline(f.begun.Add(min(time.Duration(by), time.Since(f.begun)+drainPause)))
 		}
 	})
 	var lost *net.OpError // the proxy went away, as at a reload, or Close was called
@@ -246,8 +248,8 @@ func readLength(in *bufio.Reader) (n int, err error) {
 	}
 }
 
-// line handles one line of the feed.
-func (f *Feed) line(text []byte) {
+// line handles one line of the feed, from a ring whose lines come as late says.
+func (f *Feed) line(text []byte, late *lateness) {
 	l, ok := parse(text)
 	if !ok {
 		f.Ignored.Inc()
@@ -269,9 +271,8 @@ func (f *Feed) line(text []byte) {
 			f.decider.Finished(o)
 			return
 		}
-		p.Finished(o)
-		if o.TTFT > 0 && o.End == decider.Served {
-			f.histogram(p.Name()).Update(o.TTFT.Seconds())
+		if ttft := p.Finished(o); ttft > 0 && o.End == decider.Served {
+			f.histogram(p.Name()).Update(ttft.Seconds())
 		}
 	case p == nil:
 	case l.event == connected:
@@ -280,7 +281,7 @@ func (f *Feed) line(text []byte) {
 	case l.event == first:
 		p.FirstToken(decider.ParseID(l.rid), l.server)
 		if l.tFirst > 0 {
-			p.Delayed(time.Since(time.UnixMicro(l.tFirst)))
+			p.Delayed(late.of(time.Duration(l.tFirst)*time.Microsecond, time.Since(f.begun)))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,10 +169,12 @@ func TestStat(t *testing.T) {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newDecider returns a decider with the pool llama of two replicas.
+// newDecider returns a decider with the pool llama of two replicas, whose clock goes on
+// by a second when it is read.
 func newDecider() (*decider.Decider, *decider.Pool) {
 	n := uint64(0)
-	d := decider.New(func() time.Duration { return 0 }, func() uint64 { n++; return n })
+	var now atomic.Int64
+	d := decider.New(func() time.Duration { return time.Duration(now.Add(int64(time.Second))) }, func() uint64 { n++; return n })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
 		Name: "llama", Policy: policy.LeastRequests{}, Replicas: []decider.ReplicaConfig{{Name: "r1"}, {Name: "r2"}},
 	}}})
@@ -245,13 +248,13 @@ func TestFeedWithoutAPool(t *testing.T) {
 	d, p := newDecider()
 	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p}, new(decider.Decision))
-	f.line([]byte("PM1 ev=close rid=" + rid + " pool=fe srv=<NOSRV> st=400 ts=CR PM."))
+	f.line([]byte("PM1 ev=close rid="+rid+" pool=fe srv=<NOSRV> st=400 ts=CR PM."), new(lateness))
 	if s := p.Status(); s.Reservations != 0 || s.Outcomes["client_gone"] != 1 {
 		t.Errorf("%+v", s)
 	}
 	// The same before the decision: it must not book.
 	late := "00000000-0000-0000-0000-000000000001"
-	f.line([]byte("PM1 ev=close rid=" + late + " pool=fe srv=<NOSRV> st=400 ts=CR PM."))
+	f.line([]byte("PM1 ev=close rid="+late+" pool=fe srv=<NOSRV> st=400 ts=CR PM."), new(lateness))
 	var decision decider.Decision
 	p.Decide(&decider.Request{ID: decider.ParseID([]byte(late)), Pool: p}, &decision)
 	if decision.Why != "client_gone" || p.Status().Reservations != 0 {
@@ -263,8 +266,9 @@ func TestFeedLineDoesNotAllocate(t *testing.T) {
 	d, _ := newDecider()
 	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
-	f.line(line)
-	if a := testing.AllocsPerRun(1000, func() { f.line(line) }); a != 0 {
+	late := new(lateness)
+	f.line(line, late)
+	if a := testing.AllocsPerRun(1000, func() { f.line(line, late) }); a != 0 {
 		t.Errorf("%v allocations a line", a)
 	}
 }
@@ -273,9 +277,10 @@ func BenchmarkFeedLine(b *testing.B) {
 	d, _ := newDecider()
 	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
 	line := []byte("PM1 ev=close rid=" + rid + " pool=llama srv=r1 st=200 ts=-- rc=0 t0=1000000 tf=1200000" + rest)
+	late := new(lateness)
 	b.ReportAllocs()
 	for range b.N {
-		f.line(line)
+		f.line(line, late)
 	}
 }
 

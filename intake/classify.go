@@ -17,9 +17,9 @@ type Classes struct {
 	SeparatePrefixes bool
 	// Rules choose a band, one for each of the Admission's bands in their order.
 	Rules []Rule
-	// Epoch is when the pool's clock was 0. Without it deadlines by the
-	// calendar are not understood.
-	Epoch time.Time
+	// Calendar is the time of day. Without it deadlines by the calendar are not
+	// understood.
+	Calendar func() time.Time
 }
 
 // Rule describes the requests of a band. A request belongs to the first band
@@ -87,7 +87,7 @@ func (a *classifier) classify(r *Request, in *Input, now time.Duration) {
 	r.Band = a.band(r, in)
 	r.Deadline = 0
 	if v, ok := a.DeadlineHeader.Find(in.Headers); ok {
-		r.Deadline = parseDeadline(v, now, a.Epoch)
+		r.Deadline = parseDeadline(v, now, a.Calendar)
 	}
 	if r.Band < len(a.Rules) && r.Deadline == 0 && a.Rules[r.Band].Deadline > 0 {
 		r.Deadline = now + a.Rules[r.Band].Deadline

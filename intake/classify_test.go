@@ -12,9 +12,9 @@ import (
 
 // Bands, tenants and deadlines are read from what the proxy shows.
 func TestClassify(t *testing.T) {
-	epoch := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	calendar := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	classes := Classes{
-		BandHeader: session.NewHeaders([]string{"x-band"}), DeadlineHeader: session.NewHeaders([]string{"x-deadline"}), Epoch: epoch,
+		BandHeader: session.NewHeaders([]string{"x-band"}), DeadlineHeader: session.NewHeaders([]string{"x-deadline"}), Calendar: func() time.Time { return calendar },
 		Tenants: []TenantSource{NewTenantSource("x-tenant"), NewTenantSource("user"), NewTenantSource("api_key"), NewTenantSource("session")},
 		Rules: []Rule{
 			{Band: "urgent", Priority: -1, ByPriority: true},
@@ -51,7 +51,7 @@ func TestClassify(t *testing.T) {
 		{body: `{"model":"m"}`, headers: "X-Api-Key: sk-1\r\n", band: "rest", tenant: "sk-1"},
 		{body: `{"model":"m"}`, headers: "x-session-id: s\r\n", band: "rest", tenant: "s"},
 		{body: `{"model":"m2"}`, headers: "x-deadline: 2.5\r\n", band: "models", deadline: 12500 * time.Millisecond},
-		{body: `{"model":"m"}`, headers: "x-deadline: 2026-01-02T03:05:05Z\r\n", band: "rest", deadline: time.Minute},
+		{body: `{"model":"m"}`, headers: "x-deadline: 2026-01-02T03:05:05Z\r\n", band: "rest", deadline: 70 * time.Second},
 	} {
 		var r Request
 		if c.path == "" {

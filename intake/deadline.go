@@ -9,16 +9,18 @@ import (
 // parseDeadline reads the value of a deadline header: a time from now in
 // seconds (2.5) or with a unit (800ms, 2m), or a time of the calendar in
 // seconds or milliseconds since 1970 or in the form of RFC 3339. What has
-// passed gives the earliest deadline, what is not understood none (0).
-func parseDeadline(v []byte, now time.Duration, epoch time.Time) time.Duration {
+// passed gives the earliest deadline, what is not understood none (0). now is by the
+// pool's clock, and calendar, unless nil, tells the same moment by the calendar: asked
+// only now, since that clock may be set at any time.
+func parseDeadline(v []byte, now time.Duration, calendar func() time.Time) time.Duration {
 	if len(v) == 0 || len(v) > 40 {
 		return 0
 	}
 	absolute := func(t time.Time) time.Duration {
-		if epoch.IsZero() {
+		if calendar == nil {
 			return 0
 		}
-		return max(t.Sub(epoch), 1)
+		return max(now+t.Sub(calendar().Round(0)), 1)
 	}
 	if x, err := strconv.ParseFloat(string(v), 64); err == nil {
 		switch {

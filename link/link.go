@@ -27,7 +27,7 @@ type Link struct {
 	ended      atomic.Uint64
 	mismatches atomic.Uint64
 	unanswered atomic.Uint64
-	heard      atomic.Int64 // when the feed's last line came, in ns since 1970; 0 = never
+	heard      atomic.Int64 // when the feed's last line came, as by stamp; 0 = never
 	waiting    atomic.Int64 // questions since that line
 	since      atomic.Int64 // when the first of these came
 	version    atomic.Pointer[string]
@@ -57,16 +57,31 @@ type sample struct {
 	asked uint64
 }
 
+// began is what stamps count from.
+var began = time.Now()
+
+// stamp is a moment as a number, which is never 0. The clock of the calendar may be set
+// meanwhile.
+func stamp(t time.Time) int64 {
+	if d := int64(t.Sub(began)); d != 0 {
+		return d
+	}
+	return 1
+}
+
+// since is how long before now a stamp was taken, in seconds.
+func since(now time.Time, at int64) float64 { return now.Sub(began.Add(time.Duration(at))).Seconds() }
+
 // Asked counts a question of the proxy.
 func (l *Link) Asked(now time.Time) {
 	l.asked.Add(1)
 	if l.waiting.Add(1) == 1 {
-		l.since.Store(now.UnixNano())
+		l.since.Store(stamp(now))
 	}
 }
 
 // Heard notes that a line of the feed came.
-func (l *Link) Heard(now time.Time) { l.heard.Store(now.UnixNano()); l.waiting.Store(0) }
+func (l *Link) Heard(now time.Time) { l.heard.Store(stamp(now)); l.waiting.Store(0) }
 
 // Ended counts the end of a request that the proxy had asked about, or meant to.
 // answered reports whether an answer came in time, and mismatch whether another
@@ -159,7 +174,7 @@ func (l *Link) Status(now time.Time) Status {
 		s.Version = *v
 	}
 	if at := l.heard.Load(); at != 0 {
-		s.FeedAge = max(0, now.Sub(time.Unix(0, at)).Seconds())
+		s.FeedAge = max(0, since(now, at))
 	}
 	if l.FeedConnections != nil {
 		s.FeedConnected = new(l.FeedConnections() > 0)
@@ -176,7 +191,7 @@ func (l *Link) Status(now time.Time) Status {
 			s.Rate = float64(newest.asked-oldest.asked) / span
 		}
 	}
-	s.Problem = s.problem(now.Sub(time.Unix(0, l.since.Load())).Seconds())
+	s.Problem = s.problem(since(now, l.since.Load()))
 	return s
 }
 

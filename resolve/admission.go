@@ -90,10 +90,9 @@ func deciderAdmission(a *config.Admission) *decider.Admission {
 	return out
 }
 
-// classes say how the requests of a pool with admission a find their band. epoch
-// is when the decider's clock was 0.
-func classes(a *config.Admission, epoch time.Time) intake.Classes {
-	out := intake.Classes{BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader), SeparatePrefixes: a.SeparatePrefixes, Epoch: epoch}
+// classes say how the requests of a pool with admission a find their band.
+func classes(a *config.Admission) intake.Classes {
+	out := intake.Classes{BandHeader: header(a.BandHeader), DeadlineHeader: header(a.DeadlineHeader), SeparatePrefixes: a.SeparatePrefixes, Calendar: time.Now}
 	for _, t := range a.Tenants {
 		out.Tenants = append(out.Tenants, intake.NewTenantSource(t))
 	}

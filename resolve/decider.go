@@ -3,7 +3,6 @@ package resolve
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"pointsman/config"
 	"pointsman/decider"
@@ -19,8 +18,8 @@ import (
 var modelHeaders = []string{"x-gateway-model-name", "x-model"}
 
 // Intake is the configuration of the intake and of its decider. Pools with a
-// source have no replicas in it. epoch is when the decider's clock was 0.
-func (r *Config) Intake(epoch time.Time) intake.Config {
+// source have no replicas in it.
+func (r *Config) Intake() intake.Config {
 	c := r.File
 	ic := intake.Config{
 		DefaultPool:   c.DefaultPool,
@@ -46,7 +45,7 @@ func (r *Config) Intake(epoch time.Time) intake.Config {
 		ic.Shadow = ic.Shadow && c.Shadow(p.Pool) == 1
 		ic.Pools = append(ic.Pools, r.deciderPool(p))
 		if p.Admission != nil {
-			ic.Classes[p.Name] = classes(p.Admission, epoch)
+			ic.Classes[p.Name] = classes(p.Admission)
 		}
 	}
 	return ic

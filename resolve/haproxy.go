@@ -70,3 +70,6 @@ func templatePool(p *Pool) templates.Pool {
 	}
 	return tp
 }
+
+// Datagrams is the path of the socket for datagrams beside a feed at path.
+func Datagrams(path string) string { return templates.Datagrams(path) }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pointsman/config"
 	"pointsman/decider"
@@ -58,7 +57,7 @@ func TestResolvedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		dc := r.Intake(time.Time{})
+		dc := r.Intake()
 		if len(dc.Pools) != 2 || dc.Pools[0].Policy != r.Pools[0].Policy || dc.Pools[0].Admission.Hold {
 			t.Errorf("%+v", dc.Pools)
 		}
@@ -131,8 +130,7 @@ pools:
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch := time.Unix(1, 0)
-	dc := r.Intake(epoch)
+	dc := r.Intake()
 	if got := fmt.Sprint(dc.Routes["m"]); got != "[{a 3} {b 1}]" || dc.DefaultPool != "b" {
 		t.Errorf("routes %s, default pool %s", got, dc.DefaultPool)
 	}
@@ -143,7 +141,7 @@ pools:
 	if len(b.Replicas) != 0 || b.Discover || b.Admission == nil {
 		t.Fatalf("%+v", b)
 	}
-	if ad := b.Admission; !ad.Hold || !ad.FIFO || !ad.HoldWithoutReplica || len(dc.Classes[b.Name].Tenants) != 2 || !dc.Classes[b.Name].Epoch.Equal(epoch) ||
+	if ad := b.Admission; !ad.Hold || !ad.FIFO || !ad.HoldWithoutReplica || len(dc.Classes[b.Name].Tenants) != 2 || dc.Classes[b.Name].Calendar == nil ||
 		len(ad.Bands) != 1 || ad.Bands[0].Order != queue.ByWork || !dc.Classes[b.Name].Rules[0].ByPriority || dc.Classes[b.Name].Rules[0].Priority != 3 {
 		t.Errorf("%+v", ad)
 	}

@@ -52,7 +52,7 @@ type Keeper struct {
 
 	writes, failures atomic.Uint64
 	size             atomic.Int64
-	at               atomic.Int64 // of the last write, in Unix nanoseconds; 0 = none
+	at               atomic.Int64 // of the last write, in nanoseconds since the start; 0 = none
 	took             atomic.Int64 // nanoseconds
 }
 
@@ -219,7 +219,7 @@ func (k *Keeper) write() {
 	k.writes.Add(1)
 	k.size.Store(n)
 	k.took.Store(int64(took))
-	k.at.Store(time.Now().UnixNano())
+	k.at.Store(max(int64(time.Since(k.started)), 1))
 }
 
 func (k *Keeper) tryWrite(now time.Time) (int64, error) {
@@ -261,7 +261,7 @@ type RestoredStatus struct {
 func (k *Keeper) Status() Status {
 	s := Status{Dir: k.dir, Age: -1, Bytes: k.size.Load(), Took: time.Duration(k.took.Load()).Seconds(), Writes: k.writes.Load(), Failures: k.failures.Load()}
 	if at := k.at.Load(); at > 0 {
-		s.Age = time.Since(time.Unix(0, at)).Seconds()
+		s.Age = (time.Since(k.started) - time.Duration(at)).Seconds()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -181,7 +181,8 @@ type view struct {
 	OnePool      bool // the filter sits in the pool's own backend
 	Agent        string
 	Feed         string
-	DatagramFeed string // the same for datagrams; empty when it is a path
+	FeedOnTCP    bool
+	DatagramFeed string // the same for datagrams
 	API          string
 	Chroot       bool // the agent's socket is a path, which chroot would hide
 	Limits
@@ -205,8 +206,9 @@ func (o HAProxy) view(full bool) (*view, error) {
 	v.OnePool = !full && len(o.Pools) == 1 && len(o.Pools[0].Replicas) > 0
 	v.Agent, _ = address(o.AgentAddress)
 	v.Feed, _ = address(o.FeedAddress)
-	if !strings.HasPrefix(v.Feed, "unix@") {
-		v.DatagramFeed = v.Feed
+	v.DatagramFeed, v.FeedOnTCP = v.Feed, true
+	if path, ok := strings.CutPrefix(v.Feed, "unix@"); ok {
+		v.DatagramFeed, v.FeedOnTCP = Datagrams(path), false
 	}
 	v.API, _ = address(o.RuntimeAPI)
 	v.API = strings.TrimPrefix(v.API, "unix@")
@@ -214,6 +216,9 @@ func (o HAProxy) view(full bool) (*view, error) {
 	v.Limits = LimitsOf(o.Bufsize)
 	return v, nil
 }
+
+// Datagrams is the path of the socket for datagrams beside a feed at path.
+func Datagrams(path string) string { return path + ".datagrams" }
 
 // safeWord is what may stand in a configuration line without quotes.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,*\[\]-]+$`)

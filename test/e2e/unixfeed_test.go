@@ -12,13 +12,14 @@ import (
 	"pointsman/test/rig"
 )
 
-// TestUnixSockets has the feed on a unix socket, which no other local user can open. Outcomes arrive as they do over TCP, also those that HAProxy
-// kept while the agent was away. The ring of HAProxy 3.0 would not connect again: there
-// such a feed is refused.
+// TestUnixSockets has the feed on a unix socket, which no other local user can open.
+// Outcomes arrive as they do over TCP, also those that HAProxy kept while the agent was
+// away, and those of an HAProxy that was reloaded. The ring of HAProxy 3.0 would not
+// connect again: there such a feed is refused.
 func TestUnixSockets(t *testing.T) {
 	rig.OnEach(t, rig.HAProxies(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
-		s, _ := rig.Replicas(t, r, 2, "round_robin")
+		s, engines := rig.Replicas(t, r, 2, "round_robin")
 		feed := filepath.Join(s.Dir, "feed.sock")
 		s.Edit(fmt.Sprintf("feed: %q", s.Feed), fmt.Sprintf("feed: %q, socket_mode: \"0600\"", "unix://"+feed))
 		if r.Version == "3.0" {
@@ -35,9 +36,30 @@ func TestUnixSockets(t *testing.T) {
 		if p.Outcomes["served"] != 20 || p.Decisions != 20 || p.FellOpen != 0 {
 			t.Errorf("%+v", p)
 		}
-		info, err := os.Stat(feed)
-		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%v %v", info, err)
+		for _, name := range []string{feed, feed + ".datagrams"} {
+			info, err := os.Stat(name)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v", info, err)
+			}
+		}
+		done := make(chan error, 1)
+		go func() {
+			c := rig.Held()
+			done <- c.Check(c.Do(client, s.Front))
+		}()
+		rig.Eventually(t, 10*time.Second, "a request runs", func() (bool, string) { return engines[0].Holds()+engines[1].Holds() == 1, "" })
+		s.Proxy.Reload()
+		for _, e := range engines {
+			e.Release()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if p := s.Agent.Settled(rig.Pool); p.Outcomes["served"] != 21 {
+			t.Errorf("after a reload: %+v", p)
+		}
+		if n := s.Agent.Metrics()[`pointsman_feed_recovered_total{proxy="haproxy"}`]; n != 1 {
+			t.Errorf("%v ends came as datagrams only, want 1", n)
 		}
 		s.Agent.Kill()
 		s.Serve(client, 5)

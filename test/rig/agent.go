@@ -22,6 +22,8 @@ import (
 // Agent is `pointsman serve` as a process that can be ended and started again.
 type Agent struct {
 	t      testing.TB
+	Bin    string // its binary; Binary if it is empty
+	Env    []string
 	Config string
 	Admin  string // host:port
 	Log    proxies.Buffer
@@ -58,7 +60,12 @@ func NewAgent(t testing.TB, config, admin string) *Agent {
 // Start starts the process and waits until it decides.
 func (a *Agent) Start() {
 	a.t.Helper()
-	cmd := exec.Command(Binary, "serve", "--config", a.Config)
+	bin := a.Bin
+	if bin == "" {
+		bin = Binary
+	}
+	cmd := exec.Command(bin, "serve", "--config", a.Config)
+	cmd.Env = append(os.Environ(), a.Env...)
 	cmd.Stdout, cmd.Stderr = &a.Log, &a.Log
 	proxies.EndWithTest(cmd, syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
