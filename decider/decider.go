@@ -9,6 +9,8 @@ package decider
 
 import (
 	"math/rand/v2"
+	"pointsman/keyed"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +47,7 @@ type Decider struct {
 	pools atomic.Pointer[[]*Pool]
 
 	recording recording
+	hashing   func() *keyed.Key // of Secret, made once
 }
 
 // Config says which pools there are.
@@ -56,9 +59,13 @@ type Config struct {
 // random sources and must be safe for concurrent use.
 func New(clock Clock, seed func() uint64) *Decider {
 	d := &Decider{clock: clock, seed: seed}
+	d.hashing = sync.OnceValue(func() *keyed.Key { return keyed.New(d.Secret) })
 	d.pools.Store(new([]*Pool))
 	return d
 }
+
+// Hashing is what prompts are hashed with: under Secret, which must be set.
+func (d *Decider) Hashing() *keyed.Key { return d.hashing() }
 
 // Now is the time by the decider's clock.
 func (d *Decider) Now() time.Duration { return d.clock() }

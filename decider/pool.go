@@ -2,6 +2,7 @@ package decider
 
 import (
 	"math/rand/v2"
+	"pointsman/keyed"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,6 +77,7 @@ const DefaultLease = 10 * time.Minute
 type Pool struct {
 	name       string
 	keyspace   []byte
+	hashing    *keyed.Key
 	clock      Clock
 	*recording // of the decider
 	shadowShare
@@ -113,6 +115,7 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 	p := &Pool{
 		name:      name,
 		keyspace:  append(slices.Clone(d.Secret), name...),
+		hashing:   d.Hashing(),
 		clock:     d.clock,
 		recording: &d.recording,
 		budgets:   d.Budgets,
@@ -136,3 +139,6 @@ func (p *Pool) Name() string { return p.name }
 // comparable within a pool and nobody outside knows them: the decider's secret and
 // the pool's name. It must not be changed.
 func (p *Pool) Keyspace() []byte { return p.keyspace }
+
+// Hashing is what the keys of prompt blocks are made with.
+func (p *Pool) Hashing() *keyed.Key { return p.hashing }

@@ -132,7 +132,7 @@ func (x *snapshot) head() {
 // keyspace.
 func blockMeaning(p *Pool) []byte {
 	h := sha256.New()
-	h.Write([]byte("pointsman block keys\x00"))
+	h.Write([]byte("pointsman block keys 2\x00"))
 	h.Write(p.keyspace)
 	kind := byte(0)
 	if p.tokens.Load() != nil {

@@ -129,7 +129,7 @@ func (i *Intake) Prepare(r *Request) bool {
 	seed := r.seed()
 	turns := seed
 	if r.body.Template != 0 {
-		turns = prompt.Separate(seed, r.body.Template)
+		turns = prompt.Separate(r.Pool.Hashing(), seed, r.body.Template)
 	}
 	r.turns = r.body.Turns(r.turns[:0], turns)
 	ok := i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{

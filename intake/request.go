@@ -46,6 +46,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	t := i.table.Load()
 	if r.body == nil {
 		r.body = i.bodies.Get().(*prompt.Body)
+		r.body.Key = i.decider.Hashing()
 	}
 	r.Request = decider.Request{ID: decider.ParseID(in.ID), Blocks: r.Blocks[:0], TextBlocks: r.TextBlocks[:0], Prompt: r, Exclude: in.Exclude, Origin: in.Origin}
 	r.Budget = budget.Left{}
@@ -148,16 +149,16 @@ func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
 
 // promptSeed is what the keys of the blocks of text begin with in p.
 func (r *Request) promptSeed(p *decider.Pool) uint64 {
-	seed := prompt.Seed(p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	seed := prompt.Seed(p.Hashing(), p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
 	if r.separate {
-		seed = prompt.Separate(seed, r.Tenant)
+		seed = prompt.Separate(p.Hashing(), seed, r.Tenant)
 	}
 	return seed
 }
 
 // seed is what the keys of the prompt's blocks of tokens begin with.
 func (r *Request) seed() uint64 {
-	return prompt.Seed(r.Pool.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	return prompt.Seed(r.Pool.Hashing(), r.Pool.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
 }
 
 // release returns what only reading a request needs. The pool may hold the request

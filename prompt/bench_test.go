@@ -93,7 +93,7 @@ func benchScanAndHash(b *testing.B, data []byte) {
 	b.ReportAllocs()
 	for b.Loop() {
 		body.Scan(data, ChatCompletions, 2<<20)
-		blocks = body.Blocks(blocks[:0], Seed(body.Model, nil, body.CacheSalt), 1024)
+		blocks = body.Blocks(blocks[:0], Seed(unkeyed, body.Model, nil, body.CacheSalt), 1024)
 	}
 	b.ReportMetric(float64(len(data))/float64(bytes.Count(data, []byte{'\\'})), "B/escape")
 	if !body.Complete || len(blocks) < body.TextBytes/1024 {

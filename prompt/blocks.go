@@ -1,16 +1,15 @@
 package prompt
 
 import (
-	"encoding/binary"
 	"math"
 
-	"github.com/cespare/xxhash/v2"
+	"pointsman/keyed"
 )
 
 // Blocks appends to dst the hash of every full block of blockBytes bytes of the
 // canonical stream of the last Scan, whose data must still be unchanged. Each
-// is the XXH64 of its block with the hash before it as the seed, the first with
-// seed, so equal hashes mean equal prompts up to there. A blockBytes that is not
+// is the hash of its block after the hash before it, the first after seed, under
+// b.Key, so equal hashes mean equal prompts up to there. A blockBytes that is not
 // positive appends nothing. It does not allocate when dst has room.
 func (b *Body) Blocks(dst []uint64, seed uint64, blockBytes int) []uint64 {
 	return b.FirstBlocks(dst, seed, blockBytes, math.MaxInt)
@@ -25,7 +24,7 @@ func (b *Body) FirstBlocks(dst []uint64, seed uint64, blockBytes, most int) []ui
 	if len(dst) < math.MaxInt-most {
 		b.most += len(dst)
 	}
-	b.digest.ResetWithSeed(seed)
+	b.digest.Reset(b.secret(), seed)
 	room := blockBytes
 	for g := range b.groups {
 		group := &b.groups[g]
@@ -56,7 +55,7 @@ func (b *Body) hash(dst []uint64, room, blockBytes int, p []byte) ([]uint64, int
 		p = p[room:]
 		h := b.digest.Sum64()
 		dst = append(dst, h)
-		b.digest.ResetWithSeed(h)
+		b.digest.Reset(b.secret(), h)
 		room = blockBytes
 	}
 	if len(dst) >= b.most {
@@ -70,28 +69,23 @@ func (b *Body) hash(dst []uint64, room, blockBytes int, p []byte) ([]uint64, int
 
 // Seed returns the seed of the chain of a model, an adapter and a cache salt:
 // prompts share a prefix only under the same three. Nil and empty are the same.
-func Seed(model, lora, salt []byte) uint64 {
+func Seed(k *keyed.Key, model, lora, salt []byte) uint64 {
 	var h uint64
 	for _, p := range [...][]byte{model, lora, salt} {
-		h = chain(h, p)
+		h = k.Sum(h, p)
 	}
 	return h
 }
 
 // Separate returns the seed of those prompts under seed that belong to part.
-func Separate(seed, part uint64) uint64 {
-	var n [8]byte
-	binary.LittleEndian.PutUint64(n[:], part)
-	return chain(seed, n[:])
-}
+func Separate(k *keyed.Key, seed, part uint64) uint64 { return k.Pair(seed, part) }
 
-// chain hashes p, with its length so that no two lists of values run together.
-func chain(seed uint64, p []byte) uint64 {
-	var d xxhash.Digest
-	d.ResetWithSeed(seed)
-	var n [8]byte
-	binary.LittleEndian.PutUint64(n[:], uint64(len(p)))
-	d.Write(n[:])
-	d.Write(p)
-	return d.Sum64()
+// unkeyed is the key of a Body that has none.
+var unkeyed = keyed.New(nil)
+
+func (b *Body) secret() *keyed.Key {
+	if b.Key == nil {
+		return unkeyed
+	}
+	return b.Key
 }

@@ -150,13 +150,13 @@ func TestBlockSizes(t *testing.T) {
 func TestSeed(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, s := range [][3]string{{}, {"a"}, {"", "a"}, {"", "", "a"}, {"a", "b"}, {"ab"}, {"", "ab"}, {"a", "", "b"}, {"a", "b", "c"}} {
-		h := Seed([]byte(s[0]), []byte(s[1]), []byte(s[2]))
+		h := Seed(unkeyed, []byte(s[0]), []byte(s[1]), []byte(s[2]))
 		if other, ok := seen[h]; ok {
 			t.Errorf("%q and %s have the same seed", s, other)
 		}
 		seen[h] = fmt.Sprintf("%q", s)
 	}
-	if Seed(nil, nil, nil) != Seed([]byte{}, []byte{}, []byte{}) {
+	if Seed(unkeyed, nil, nil, nil) != Seed(unkeyed, []byte{}, []byte{}, []byte{}) {
 		t.Error("nil and empty differ")
 	}
 }

@@ -2,8 +2,7 @@ package prompt
 
 import (
 	"bytes"
-
-	"github.com/cespare/xxhash/v2"
+	"pointsman/keyed"
 )
 
 // DefaultLimit is how many bytes of a body Scan looks at when it is given no
@@ -64,6 +63,10 @@ type Body struct {
 	// Scanned is how many bytes were looked at.
 	Scanned int
 
+	// Key is what the text is hashed with, set before the Scan; nil for tests and tools
+	// that have no secret.
+	Key *keyed.Key
+
 	endpoint Endpoint
 	// data is the part of the body within the limit. It is kept for Blocks.
 	data []byte
@@ -83,7 +86,7 @@ type Body struct {
 	// max, maxCompletion and maxOutput are the three spellings of MaxTokens.
 	max, maxCompletion, maxOutput int
 
-	digest xxhash.Digest
+	digest keyed.Digest
 	most   int     // the length at which FirstBlocks ends
 	tag    [2]byte // the separator being hashed; here so that it does not escape
 }
@@ -147,9 +150,9 @@ func (b *Body) document() (complete, dropped bool) {
 				i = skipValue(b.data, at)
 			}
 		} else if (b.endpoint == ChatCompletions || b.endpoint == Completions) && shapesTemplate(key) {
-			name := xxhash.Sum64(key)
+			name := b.secret().Sum(0, key)
 			if i = skipValue(b.data, at); i >= 0 {
-				b.Template += chain(name, b.data[at:i])
+				b.Template += b.secret().Sum(name, b.data[at:i])
 			}
 		} else {
 			i = skipValue(b.data, at)

@@ -145,7 +145,7 @@ func TestNoAllocations(t *testing.T) {
 			for e := range Tokenize + 1 {
 				b.Scan(data, e, 0)
 				b.ScanTail(data[len(data)/2:])
-				dst = b.Blocks(dst[:0], Seed(b.Model, lora, b.CacheSalt), 64)
+				dst = b.Blocks(dst[:0], Seed(unkeyed, b.Model, lora, b.CacheSalt), 64)
 			}
 		}
 		EndpointOf(path)

@@ -2,8 +2,6 @@ package prompt
 
 import (
 	"encoding/binary"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // The prompt tokens of media are estimates, for the size of an image is not in
@@ -105,7 +103,7 @@ func (b *Body) medium(m medium, i int) int {
 	}
 	raw := b.data[i+1 : end-1]
 	off := len(b.arena)
-	b.arena = binary.LittleEndian.AppendUint64(b.arena, xxhash.Sum64(raw))
+	b.arena = binary.LittleEndian.AppendUint64(b.arena, b.secret().Sum(0, raw))
 	if !b.add(span{off: int32(off), n: 8, media: m.tokens(len(raw)), tag: tagMedia, arena: true}) {
 		return -1
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/bytedance/sonic/ast"
-	"github.com/cespare/xxhash/v2"
 )
 
 // The oracle reads a whole valid document with sonic and builds the fields and
@@ -356,7 +355,7 @@ func wantMedia(v ast.Node, tokens func(int) int) (p piece) {
 	case ast.V_STRING:
 		inside := raw(v)
 		inside = inside[1 : len(inside)-1]
-		p.bytes = binary.LittleEndian.AppendUint64([]byte{0xFF, 'M'}, xxhash.Sum64String(inside))
+		p.bytes = binary.LittleEndian.AppendUint64([]byte{0xFF, 'M'}, unkeyed.Sum(0, []byte(inside)))
 		p.media = tokens(len(inside))
 	case ast.V_OBJECT:
 		for _, m := range entries(v) {
@@ -374,9 +373,7 @@ func wantMedia(v ast.Node, tokens func(int) int) (p piece) {
 // chainOf hashes a stream as Blocks must.
 func chainOf(stream []byte, seed uint64, blockBytes int) (hs []uint64) {
 	for ; len(stream) >= blockBytes; stream = stream[blockBytes:] {
-		d := xxhash.NewWithSeed(seed)
-		d.Write(stream[:blockBytes])
-		seed = d.Sum64()
+		seed = unkeyed.Sum(seed, stream[:blockBytes])
 		hs = append(hs, seed)
 	}
 	return hs

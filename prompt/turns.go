@@ -5,7 +5,7 @@ package prompt
 // messages that are certain. Equal hashes mean equal prompts up to there. It
 // is like Blocks in all else.
 func (b *Body) Turns(dst []uint64, seed uint64) []uint64 {
-	b.digest.ResetWithSeed(seed)
+	b.digest.Reset(b.secret(), seed)
 	some := false
 	for g := range b.groups {
 		group := &b.groups[g]

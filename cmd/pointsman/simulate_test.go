@@ -159,7 +159,7 @@ func TestSimulateRecordedOptions(t *testing.T) {
 	}
 	d := decider.New(func() time.Duration { return time.Hour }, func() uint64 { return 1 })
 	in := intake.New(d)
-	in.Apply(r.Intake(time.Now()))
+	in.Apply(r.Intake())
 	folder := t.TempDir()
 	path := filepath.Join(folder, "mine.jsonl.gz")
 	recorder := record.New(d, time.Now(), metrics.NewSet())

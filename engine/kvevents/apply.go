@@ -67,6 +67,7 @@ func (r *rankIndex) follows(e *event) bool {
 // identify records the content of block i of an event, and its key if the block
 // before it has one.
 func (r *rankIndex) identify(s *slot, e *event, i int) {
+	k := r.index.pool.Hashing()
 	var single, rest []byte
 	if i < len(e.extra) {
 		single, rest = splitExtraKeys(e.extra[i], e.lora)
@@ -75,24 +76,24 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 	if first && single != nil {
 		rest = nil // the salt, which is part of the seed
 	}
-	content := kvcache.Content(e.tokens[i*e.size : (i+1)*e.size])
+	content := kvcache.Content(k, e.tokens[i*e.size:(i+1)*e.size])
 	if rest != nil {
-		content = kvcache.Mix(content, rest)
+		content = kvcache.Mix(k, content, rest)
 	}
 	switch {
 	case first:
-		s.key = kvcache.Key(prompt.Seed(r.index.pool.Keyspace(), e.lora, single), content)
+		s.key = kvcache.Key(k, prompt.Seed(k, r.index.pool.Keyspace(), e.lora, single), content)
 		s.state |= slotIdentified | slotFirst | slotKeyed
 	case i == 0:
-		r.table.setContent(s, e.parent, content)
+		r.table.setContent(k, s, e.parent, content)
 	default:
-		r.table.setContent(s, e.hashes[i-1], content)
+		r.table.setContent(k, s, e.hashes[i-1], content)
 	}
 	if s.state&slotKeyed != 0 {
 		if s.held[live] {
 			r.recordStored(s.key)
 		}
-		r.table.keyChildren(s, r.recordStored)
+		r.table.keyChildren(k, s, r.recordStored)
 	}
 }
 

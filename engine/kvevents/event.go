@@ -3,8 +3,8 @@ package kvevents
 import (
 	"bytes"
 	"errors"
+	"hash/maphash"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/tinylib/msgp/msgp"
 )
 
@@ -255,6 +255,9 @@ func partialKind(kind []byte) bool {
 
 var partialKinds = [...][]byte{[]byte("sliding"), []byte("chunked"), []byte("mamba"), []byte("cross"), []byte("encoder")}
 
+// hashSeed keys the numbers that stand for hashes of bytes.
+var hashSeed = maphash.MakeSeed()
+
 // readHash reads an engine's hash of a block: a number or bytes.
 func readHash(b []byte) (uint64, []byte, error) {
 	switch msgp.NextType(b) {
@@ -265,7 +268,7 @@ func readHash(b []byte) (uint64, []byte, error) {
 		return msgp.ReadUint64Bytes(b)
 	}
 	s, b, err := readText(b)
-	return xxhash.Sum64(s), b, err
+	return maphash.Bytes(hashSeed, s), b, err
 }
 
 // readText reads a string or bytes. The result is part of b.

@@ -2,6 +2,8 @@ package kvevents
 
 import (
 	"math/bits"
+	"math/rand/v2"
+	"pointsman/keyed"
 
 	"pointsman/decider/kvcache"
 )
@@ -53,9 +55,13 @@ func (s *slot) inUse() bool { return s.held[live] || s.held[confirmed] }
 // minIdle is how many idle blocks are always remembered.
 const minIdle = 1024
 
+// spread is an odd number that nobody knows: an engine that chooses its hashes cannot
+// have them all begin at one place.
+var spread = rand.Uint64() | 1
+
 // home is the preferred place of a hash.
 func (t *table) home(hash uint64) int {
-	h, _ := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(t.slots)))
+	h, _ := bits.Mul64(hash*spread, uint64(len(t.slots)))
 	return int(h)
 }
 
@@ -122,11 +128,11 @@ func (t *table) set(s *slot, which int, held bool) (changed bool) {
 
 // setContent records the content of a block and the block before it. The block
 // gets its key once its parent has one.
-func (t *table) setContent(s *slot, parent, content uint64) {
+func (t *table) setContent(k *keyed.Key, s *slot, parent, content uint64) {
 	s.state |= slotIdentified
 	s.parent, s.key = parent, content
 	if p := t.find(parent); p != nil && p.state&slotKeyed != 0 {
-		s.key = kvcache.Key(p.key, content)
+		s.key = kvcache.Key(k, p.key, content)
 		s.state |= slotKeyed
 		return
 	}
@@ -139,7 +145,7 @@ func (t *table) setContent(s *slot, parent, content uint64) {
 
 // keyChildren gives keys to the blocks after that of s, which has just got its
 // own, and calls f with the keys of those in the live snapshot.
-func (t *table) keyChildren(s *slot, f func(key uint64)) {
+func (t *table) keyChildren(k *keyed.Key, s *slot, f func(key uint64)) {
 	if t.orphans == 0 {
 		return
 	}
@@ -155,7 +161,7 @@ func (t *table) keyChildren(s *slot, f func(key uint64)) {
 		t.orphans -= len(after)
 		for _, h := range after {
 			c := t.find(h)
-			c.key = kvcache.Key(key, c.key)
+			c.key = kvcache.Key(k, key, c.key)
 			c.state |= slotKeyed
 			if c.held[live] {
 				f(c.key)

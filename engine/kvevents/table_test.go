@@ -3,6 +3,7 @@ package kvevents
 import (
 	"maps"
 	"math/rand/v2"
+	"pointsman/keyed"
 	"testing"
 
 	"pointsman/decider/kvcache"
@@ -14,12 +15,13 @@ func TestTable(t *testing.T) {
 	const n = 3000
 	r := rand.New(rand.NewPCG(3, 3))
 	var table table
+	secret := keyed.New(nil)
 	reported := map[uint64]bool{}
 	held, named := map[uint64]bool{}, map[uint64]bool{}
 	key := func(h uint64) uint64 { // each third block is the first of a prompt
 		k := h - h%3
 		for b := k + 1; b <= h; b++ {
-			k = kvcache.Key(k, b)
+			k = kvcache.Key(secret, k, b)
 		}
 		return k
 	}
@@ -40,13 +42,13 @@ func TestTable(t *testing.T) {
 				s.key = h
 				s.state |= slotIdentified | slotFirst | slotKeyed
 			} else {
-				table.setContent(s, h-1, h)
+				table.setContent(secret, s, h-1, h)
 			}
 			if s.state&slotKeyed != 0 {
 				if s.held[live] {
 					reported[s.key] = true
 				}
-				table.keyChildren(s, func(k uint64) { reported[k] = true })
+				table.keyChildren(secret, s, func(k uint64) { reported[k] = true })
 			}
 		}
 		held[h] = r.IntN(2) == 0
@@ -85,7 +87,7 @@ func TestTableEvictsIdleBlocks(t *testing.T) {
 				table.set(s, int(h/10)%2, true)
 			}
 			if s = table.find(h); h%10 != 1 {
-				table.setContent(s, h+1_000_000, h) // its parent never gets a key
+				table.setContent(keyed.New(nil), s, h+1_000_000, h) // its parent never gets a key
 			}
 			table.evictIdle(unsure)
 		}

@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"errors"
+	"pointsman/keyed"
 	"time"
 
 	"pointsman/decider"
@@ -45,7 +46,7 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 	seed, chat, own := p.Seed, p.Chat, append([]byte(nil), p.Body...)
 	go func() {
 		if lists, ok := t.tokenize(pool, adapter, own, chat); ok {
-			c.entry = newEntry(lists, seed, blockTokens)
+			c.entry = newEntry(pool.Hashing(), lists, seed, blockTokens)
 			c.entry.text = text
 			c.ok = true
 			t.cache.put(hash, c.entry)
@@ -60,10 +61,10 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 
 // newEntry is the entry of a request with these prompts. An engine runs each by
 // itself: what it has cached of one says nothing of the next.
-func newEntry(lists [][]uint32, seed uint64, blockTokens int) entry {
+func newEntry(k *keyed.Key, lists [][]uint32, seed uint64, blockTokens int) entry {
 	e := entry{size: blockTokens}
 	for _, tokens := range lists {
-		e.blocks = kvcache.AppendKeys(e.blocks, seed, tokens, blockTokens)
+		e.blocks = kvcache.AppendKeys(e.blocks, k, seed, tokens, blockTokens)
 		e.tokens += len(tokens)
 	}
 	return e
@@ -73,7 +74,7 @@ func newEntry(lists [][]uint32, seed uint64, blockTokens int) entry {
 func (t *Tokenizer) fromIDs(r *decider.Request, p Prompt, blockTokens int) bool {
 	lists, ok := idsOf(p.Body)
 	if ok {
-		e := newEntry(lists, p.Seed, blockTokens)
+		e := newEntry(r.Pool.Hashing(), lists, p.Seed, blockTokens)
 		t.ids.Inc()
 		r.Tokenized(e.blocks, e.tokens)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"pointsman/keyed"
 	"slices"
 	"strings"
 	"testing"
@@ -169,7 +170,7 @@ func TestAnswersOfRealEngines(t *testing.T) {
 			t.Fatal(err)
 		}
 		lists, err := b.tokenizer.ask(s.Listener.Addr().(*net.TCPAddr).String(), q)
-		if e := newEntry(lists, 1, 16); err != nil || e.tokens != c.want {
+		if e := newEntry(keyed.New(nil), lists, 1, 16); err != nil || e.tokens != c.want {
 			t.Errorf("%s: %v, %d tokens, want %d", c.name, err, e.tokens, c.want)
 		}
 		for _, c := range b.tokenizer.clients {

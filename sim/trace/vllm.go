@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"errors"
+	"pointsman/keyed"
 	"regexp"
 	"strconv"
 	"time"
@@ -132,7 +133,7 @@ func (p *parser) vllmRequest(prompt vllmPrompt) (Request, error) {
 		return Request{}, errors.New("a prompt of too many tokens")
 	}
 	if n > 0 {
-		blocks := kvcache.AppendKeys(nil, 0, prompt.tokens, textBlockTokens)
+		blocks := kvcache.AppendKeys(nil, unkeyed, 0, prompt.tokens, textBlockTokens)
 		return Request{Input: n, Estimate: n, Blocks: blocks, Visible: blocks, Stream: true}, nil
 	}
 	return p.read(&textLine{Prompt: prompt.text})
@@ -214,3 +215,6 @@ func readVLLMPrompt(line []byte) (prompt vllmPrompt, rest []byte, ok bool) {
 	}
 	return prompt, rest, prompt.text != nil || len(prompt.tokens) > 0
 }
+
+// unkeyed is what blocks of recorded prompts are named by: nobody attacks a simulation.
+var unkeyed = keyed.New(nil)

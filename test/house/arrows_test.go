@@ -10,7 +10,8 @@ import (
 // the dependencies. A package that is not listed may not exist.
 var arrows = map[string][]string{
 	// Leaves.
-	"prompt":    {},
+	"keyed":     {},
+	"prompt":    {"keyed"},
 	"session":   {},
 	"templates": {},
 	"config":    {"decider", "decider/budget", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
@@ -24,10 +25,10 @@ var arrows = map[string][]string{
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
 
 	// Decisions. Pool imports its parts, never the reverse.
-	"decider/kvcache": {},
+	"decider/kvcache": {"keyed"},
 	"decider/queue":   {},
 	"decider/budget":  {},
-	"decider":         {"decider/budget", "decider/kvcache", "decider/queue", "session"}, // never decider/policy
+	"decider":         {"decider/budget", "decider/kvcache", "decider/queue", "keyed", "session"}, // never decider/policy
 	"decider/policy":  {"decider", "decider/kvcache", "session"},
 
 	"decider/decidertest": {"decider"}, // drives pools in tests
@@ -35,8 +36,8 @@ var arrows = map[string][]string{
 	// Engines.
 	"engine/metrics":  {"decider"},
 	"engine/zmtp":     {}, // transport: frames and connections
-	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "listen", "prompt"},
-	"engine/tokenize": {"decider", "decider/kvcache"},
+	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "keyed", "listen", "prompt"},
+	"engine/tokenize": {"decider", "decider/kvcache", "keyed"},
 	"engine":          {"decider", "engine/kvevents", "engine/metrics"},
 
 	// Proxies. haproxy and nginx never import each other.
@@ -51,7 +52,7 @@ var arrows = map[string][]string{
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
-	"sim/trace":    {"decider", "decider/kvcache", "intake", "session"},
+	"sim/trace":    {"decider", "decider/kvcache", "intake", "keyed", "session"},
 	"sim/replay":   {"config", "decider", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
 	"sim/workload": {"sim/trace"},
 	"sim/plot":     {"sim/replay"},
