@@ -135,10 +135,6 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 // Name is the pool's name: HAProxy's backend, or nginx's upstream.
 func (p *Pool) Name() string { return p.name }
 
-// Keyspace is what the keys of prompt blocks begin with, so that they are
-// comparable within a pool and nobody outside knows them: the decider's secret and
-// the pool's name. It must not be changed.
-func (p *Pool) Keyspace() []byte { return p.keyspace }
-
-// Hashing is what the keys of prompt blocks are made with.
+// Hashing is what the keys of prompt blocks are made with, which begin with the pool's
+// name: nobody outside knows them.
 func (p *Pool) Hashing() *keyed.Key { return p.hashing }

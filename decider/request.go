@@ -14,6 +14,7 @@ type Request struct {
 	LoRA       string // Model again, when it is a LoRA adapter
 	Session    uint64 // hash of the session id
 	HasSession bool
+	Watched    uint64   // Session, whoever its tenant is: by this Watch finds it
 	Priority   int      // as the body says; lower is sooner, as in vLLM
 	Input      int      // prompt tokens, estimated
 	Output     int      // the most output tokens asked for, all choices together; -1 = unknown

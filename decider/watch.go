@@ -53,7 +53,7 @@ func (d *Decider) Watched(session uint64) (Watched, bool) {
 
 // decided notes a decision.
 func (w *watch) decided(r *Request, d *Decision, now time.Duration) {
-	if !w.armed || !r.HasSession || r.Session != w.session {
+	if !w.armed || !r.HasSession || r.Watched != w.session {
 		return
 	}
 	w.armed, w.id, w.at = false, r.ID, now

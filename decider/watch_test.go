@@ -13,7 +13,7 @@ import (
 func TestWatch(t *testing.T) {
 	p := decidertest.New(policy.LeastWork{}, 2)
 	of := func(session uint64) func(*decider.Request) {
-		return func(r *decider.Request) { r.Session, r.HasSession = session, true }
+		return func(r *decider.Request) { r.Session, r.Watched, r.HasSession = session, session, true }
 	}
 	p.Decider.Watch(7)
 	p.Served(of(8))

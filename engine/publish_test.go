@@ -197,7 +197,7 @@ func (p publication) check(t testing.TB, pool *decider.Pool, known *spy, w *Watc
 		known.replica = engine
 		for _, i := range []int{0, last - p.Blocks/publishedPrompt - 1, last - p.Blocks/publishedPrompt, last - 1, last} {
 			r := decider.Request{Pool: pool}
-			r.Tokenized(kvcache.AppendKeys(nil, pool.Hashing(), prompt.Seed(pool.Hashing(), pool.Keyspace(), nil, nil), p.tokens(engine, i), 16), 16*publishedPrompt+1)
+			r.Tokenized(kvcache.AppendKeys(nil, pool.Hashing(), prompt.Seed(pool.Hashing(), []byte(pool.Name()), nil, nil), p.tokens(engine, i), 16), 16*publishedPrompt+1)
 			var d decider.Decision
 			pool.Decide(&r, &d)
 			pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})

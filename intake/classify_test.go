@@ -69,3 +69,30 @@ func TestClassify(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionsOfTenants: a tenant that names another's session does not share it, so that
+// it cannot move it.
+func TestSessionsOfTenants(t *testing.T) {
+	in := New(decider.New(func() time.Duration { return 0 }, seeds()))
+	a := decider.Admission{Bands: []queue.Band{{Name: "all"}}}
+	in.Apply(Config{
+		Session: session.NewHeaders([]string{"x-session-id"}),
+		Classes: map[string]Classes{"llama": {Tenants: []TenantSource{NewTenantSource("api_key")}, Rules: []Rule{{Band: "all"}}}},
+		Pools:   []decider.PoolConfig{{Name: "llama", Models: []string{"m"}, Policy: policy.LeastWork{}, Replicas: replicas(1), Admission: &a}},
+	})
+	of := func(headers string) decider.Request {
+		t.Helper()
+		var r Request
+		if !in.Read(&r, Input{Path: []byte("/v1/chat/completions"), Headers: []byte(headers), Body: []byte(`{"model":"m"}`)}) {
+			t.Fatal(r.Decision)
+		}
+		return r.Request
+	}
+	ann, joe, nobody := of("x-session-id: s\r\nx-api-key: ann\r\n"), of("x-session-id: s\r\nx-api-key: joe\r\n"), of("x-session-id: s\r\n")
+	if ann.Session == joe.Session || ann.Session == nobody.Session || ann.Session != of("x-api-key: ann\r\nx-session-id: s\r\n").Session {
+		t.Errorf("%x, %x, %x", ann.Session, joe.Session, nobody.Session)
+	}
+	if ann.Watched != joe.Watched || ann.Watched != session.Key([]byte("s")) {
+		t.Errorf("watched as %x and %x", ann.Watched, joe.Watched)
+	}
+}

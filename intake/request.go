@@ -6,6 +6,7 @@ import (
 	"pointsman/decider"
 	"pointsman/decider/budget"
 	"pointsman/prompt"
+	"pointsman/session"
 )
 
 // Input is what a proxy sends of a request.
@@ -54,6 +55,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
 	r.scan(&in, t.scanLimit)
 	i.findSession(t, r, in.Headers)
+	r.Watched = r.Session
 	r.Queued = t.priority && r.body.HasPriority
 	if t.oneModel && !t.shadow && (r.body.Ambiguous || r.hidesModel(in.Body)) {
 		r.Decision = decider.Decision{Status: http.StatusBadRequest, Reason: "The body names more than one model.", Why: "two_models"}
@@ -71,6 +73,9 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.separate = to.classes != nil && to.classes.SeparatePrefixes
 	if to.classes != nil {
 		to.classes.classify(r, &in, i.decider.Now())
+		if r.HasSession && len(to.classes.Tenants) > 0 {
+			r.Watched, r.Session = r.Session, session.Of(r.Session, r.Tenant)
+		}
 	}
 	if r.Pool.ComparesText() {
 		if most := r.Pool.Bounds().Blocks; most > 0 && cap(r.Blocks) != most {
@@ -149,7 +154,7 @@ func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
 
 // promptSeed is what the keys of the blocks of text begin with in p.
 func (r *Request) promptSeed(p *decider.Pool) uint64 {
-	seed := prompt.Seed(p.Hashing(), p.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	seed := prompt.Seed(p.Hashing(), []byte(p.Name()), []byte(r.LoRA), r.body.CacheSalt)
 	if r.separate {
 		seed = prompt.Separate(p.Hashing(), seed, r.Tenant)
 	}
@@ -158,7 +163,7 @@ func (r *Request) promptSeed(p *decider.Pool) uint64 {
 
 // seed is what the keys of the prompt's blocks of tokens begin with.
 func (r *Request) seed() uint64 {
-	return prompt.Seed(r.Pool.Hashing(), r.Pool.Keyspace(), []byte(r.LoRA), r.body.CacheSalt)
+	return prompt.Seed(r.Pool.Hashing(), []byte(r.Pool.Name()), []byte(r.LoRA), r.body.CacheSalt)
 }
 
 // release returns what only reading a request needs. The pool may hold the request

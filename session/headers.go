@@ -102,3 +102,11 @@ var fold = func() (t [256]byte) {
 // Key is the hash by which a session id is mapped. It is what pointsman keeps
 // of a session: the id itself is neither stored nor logged.
 func Key(id []byte) uint64 { return xxhash.Sum64(id) }
+
+// Of is the key of a tenant's session: others who know its id do not share it.
+func Of(session, tenant uint64) uint64 {
+	if tenant == 0 {
+		return session
+	}
+	return mix(session ^ mix(tenant))
+}

@@ -82,7 +82,7 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 	}
 	switch {
 	case first:
-		s.key = kvcache.Key(k, prompt.Seed(k, r.index.pool.Keyspace(), e.lora, single), content)
+		s.key = kvcache.Key(k, prompt.Seed(k, []byte(r.index.pool.Name()), e.lora, single), content)
 		s.state |= slotIdentified | slotFirst | slotKeyed
 	case i == 0:
 		r.table.setContent(k, s, e.parent, content)

@@ -78,7 +78,7 @@ func TestRanksAddUp(t *testing.T) {
 		cleared := batch(func(e *fakevllm.KVEvents) { e.Cleared() })
 		believed := func() int {
 			r := decider.Request{Pool: l.pool}
-			r.Tokenized(kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), l.pool.Keyspace(), nil, nil), tokens, testBlock), 9)
+			r.Tokenized(kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), []byte(l.pool.Name()), nil, nil), tokens, testBlock), 9)
 			var d decider.Decision
 			l.pool.Decide(&r, &d)
 			l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})
@@ -129,7 +129,7 @@ func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 				e.Stored(1, 0, true, tokens[:4], c.lora, c.salt)
 				e.Stored(2, 1, false, tokens[4:], c.lora, c.salt)
 			})
-			for _, k := range kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), l.pool.Keyspace(), []byte(c.lora), []byte(c.salt)), tokens, testBlock) {
+			for _, k := range kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), []byte(l.pool.Name()), []byte(c.lora), []byte(c.salt)), tokens, testBlock) {
 				if !got[k] {
 					t.Errorf("%+v: the index lacks a key of the prompt", c)
 				}

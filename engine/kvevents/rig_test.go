@@ -245,7 +245,7 @@ func (l *rig) submit() {
 }
 
 func (l *rig) submitPrompt(p []uint32) {
-	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), l.pool.Keyspace(), nil, nil), p, testBlock)}
+	j := &sim.Job{Input: len(p), Output: 1 + l.rand.IntN(8), Owner: p, Blocks: kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), []byte(l.pool.Name()), nil, nil), p, testBlock)}
 	if err := l.engine.Submit(l.now, j); err != nil {
 		l.t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func (l *rig) verify() {
 	var d decider.Decision
 	for _, p := range l.prompts {
 		r := decider.Request{Pool: l.pool}
-		keys := kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), l.pool.Keyspace(), nil, nil), p, testBlock)
+		keys := kvcache.AppendKeys(nil, l.pool.Hashing(), prompt.Seed(l.pool.Hashing(), []byte(l.pool.Name()), nil, nil), p, testBlock)
 		r.Tokenized(keys, len(p)+1)
 		l.pool.Decide(&r, &d)
 		l.pool.Finished(decider.Outcome{ID: r.ID, End: decider.ClientGone})

@@ -133,7 +133,7 @@ func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.
 	if string(scan.Model) == "sql" {
 		r.LoRA = "sql"
 	}
-	seed := prompt.Seed(r.Pool.Hashing(), r.Pool.Keyspace(), []byte(r.LoRA), scan.CacheSalt)
+	seed := prompt.Seed(r.Pool.Hashing(), []byte(r.Pool.Name()), []byte(r.LoRA), scan.CacheSalt)
 	turns := prompt.Separate(r.Pool.Hashing(), seed, scan.Template)
 	ok := b.tokenizer.Prepare(r, Prompt{
 		Body: []byte(body), Turns: scan.Turns(nil, turns), Seed: seed,

@@ -19,7 +19,7 @@ func TestCollidingPrompts(t *testing.T) {
 	if !ok {
 		t.Fatal("no such texts")
 	}
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		s, _ := rig.Replicas(t, r, 1, "least_work")
 		s.Edit("max_requests: 0", "max_requests: 64, admission: {wait: agent, tenants: [x-tenant], separate_prefixes: true}")

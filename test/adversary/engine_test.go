@@ -116,7 +116,7 @@ func batches() (list [][][]byte) {
 // publish KV-cache events, as somebody would who wants to harm it. Requests go on, in
 // time, and the agent neither grows nor works without bound.
 func TestHostileEngine(t *testing.T) {
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		var pub zmtp.Publisher
 		publish := &zmtp.Server{Kind: "PUB", Timeout: 10 * time.Second, Handle: pub.Handle}

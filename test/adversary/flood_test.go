@@ -20,7 +20,7 @@ import (
 // requests as go through besides. Those are decided and served, and the agent keeps
 // its memory.
 func TestFlood(t *testing.T) {
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		conns, clients, length := 800, 32, 3*time.Second
 		if rig.Soak {
 			conns, clients, length = 5000, 256, 30*time.Second
@@ -102,7 +102,7 @@ func TestFlood(t *testing.T) {
 // TestHugeBodies sends bodies of 100 MB, over HTTP/1.1 and HTTP/2, with their length
 // and without, and slowly. The engine gets all of each, and the agent keeps its memory.
 func TestHugeBodies(t *testing.T) {
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		s, _ := rig.Replicas(t, r, 2, "least_work")
 		s.Patient()
 		s.Start()

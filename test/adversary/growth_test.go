@@ -12,7 +12,7 @@ import (
 // TestGrowth sends what grows in a day: each request has a session, a tenant, a salt and
 // a prompt of its own. The agent's memory ends to grow.
 func TestGrowth(t *testing.T) {
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		n := 6_000 // requests in each half
 		if rig.Soak {

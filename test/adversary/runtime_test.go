@@ -67,7 +67,7 @@ func answersOf() map[string]func(c net.Conn) {
 // answers nonsense, without end, or never. The replicas keep their state or get one
 // that can be, requests go on, and the agent does not grow.
 func TestHostileRuntimeAPI(t *testing.T) {
-	rig.OnEach(t, rig.That(rig.Newest(t), func(can rig.Abilities) bool { return can.Runtime }), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.That(rig.Rotated(t), func(can rig.Abilities) bool { return can.Runtime }), func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		s, _ := rig.Replicas(t, r, 3, "least_requests")
 		s.Start()

@@ -15,7 +15,7 @@ import (
 // may, and leaves it little of the processor after that. It reads late what happened,
 // and refuses nobody for its own lateness.
 func TestStarvedAgent(t *testing.T) {
-	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		starvedAgent(t, r)
 	})

@@ -82,6 +82,14 @@ func TestRanks(t *testing.T) {
 			}
 		}
 		s.Idle(p)
+		// A client does not choose the rank, not even while nobody decides.
+		s.Agent.Kill()
+		c := rig.Small(false)
+		c.Header = map[string]string{"X-Data-Parallel-Rank": "1"}
+		a := c.Do(client, s.Front)
+		if err := c.Check(a); err != nil || strings.Contains(a.Header.Get("X-Seen-Headers"), "x-data-parallel-rank") {
+			t.Errorf("without an agent: %v, the engine saw %s", err, a.Header.Get("X-Seen-Headers"))
+		}
 	})
 }
 

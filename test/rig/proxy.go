@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"hash/fnv"
 	"net/http"
 	"testing"
 
@@ -116,6 +117,22 @@ func Newest(t *testing.T) (list []Release) {
 	for _, r := range Releases(t) {
 		if r.Newest {
 			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// Rotated are one HAProxy and one nginx, others for other tests, so that together they
+// run on all; in a soak each test runs on all.
+func Rotated(t *testing.T) (list []Release) {
+	if Soak {
+		return Releases(t)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name())) // it never fails
+	for _, all := range [][]Release{HAProxies(t), Nginxes(t)} {
+		if n := uint32(len(all)); n > 0 {
+			list = append(list, all[h.Sum32()%n])
 		}
 	}
 	return list
