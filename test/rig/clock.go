@@ -54,7 +54,7 @@ func calendarNow() (sec int64, nsec int32, mono int64) {
 }
 `
 
-const calendarEnv = "POINTSMAN_TEST_CALENDAR"
+const calendarEnv = "TEST_CALENDAR"
 
 var calendarBuild sync.Once
 
