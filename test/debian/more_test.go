@@ -73,10 +73,10 @@ func TestOwnFile(t *testing.T) {
 			m.install()
 			for _, own := range []string{"", "EXTRAOPTS=\"-S /run/haproxy-master.sock -n 5000\"\n"} {
 				m.write("etc/default/haproxy", own, 0o644)
-				m.run("systemctl restart haproxy")
+				m.run("systemctl reset-failed haproxy && systemctl restart haproxy") // systemd limits restarts in ten seconds
 				command := m.run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID haproxy)/cmdline")
 				m.run("pointsman attach haproxy --own-file --write")
-				m.run("systemctl enable --now pointsman-spoe.socket pointsman && systemctl daemon-reload && systemctl restart haproxy")
+				m.run("systemctl enable --now pointsman-spoe.socket pointsman && systemctl daemon-reload && systemctl reset-failed haproxy && systemctl restart haproxy")
 				m.live(haproxyURL)
 				with := m.run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID haproxy)/cmdline; test -S /run/haproxy-master.sock")
 				for word := range strings.FieldsSeq(command + " /etc/pointsman/pointsman.cfg") {

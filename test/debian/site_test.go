@@ -167,9 +167,14 @@ func (m *machine) newer() {
 echo '# a later sample' >>tree/usr/share/pointsman/pointsman.yaml && dpkg-deb -Zgzip -z1 -b tree newer.deb >/dev/null && rm -rf tree`)
 }
 
-// live has check --live see every step.
+// live has check --live see every step. nginx does not ask for two seconds after an agent
+// that failed, and the workers from before a reload do not ask at all.
 func (m *machine) live(url string) {
 	m.t.Helper()
+	m.await("decision", func() bool {
+		out, _ := m.try("pointsman check --live " + url)
+		return !strings.Contains(out, "asked             NO")
+	})
 	out := m.run("pointsman check --live " + url)
 	for _, word := range []string{"asked", "decided", "heard"} {
 		if !strings.Contains(out, word) {
