@@ -97,18 +97,25 @@ func live(o LiveOptions) (*Live, error) {
 	if header == "" {
 		return nil, errors.New("session.headers of the agent has no header that a request could be marked with; add x-session-id")
 	}
-	l := &Live{URL: o.URL}
-	if err := l.send(&o, model, header, session); err != nil {
-		return nil, err
-	}
 	if o.Patience == 0 {
 		o.Patience = 3 * time.Second
 	}
-	for end := time.Now().Add(o.Patience); ; time.Sleep(50 * time.Millisecond) {
-		if err := l.learn(agent, session); err != nil {
+	l := &Live{URL: o.URL}
+	// Workers from before a reload still accept for a moment, and nginx does not ask for
+	// two seconds after the agent failed: who is not asked may be asked the second time.
+	for range 2 {
+		if err := l.send(&o, model, header, session); err != nil {
 			return nil, err
 		}
-		if l.End != "" || time.Now().After(end) || l.Status != http.StatusOK && l.Decided == "" {
+		for end := time.Now().Add(o.Patience); ; time.Sleep(50 * time.Millisecond) {
+			if err := l.learn(agent, session); err != nil {
+				return nil, err
+			}
+			if l.End != "" || time.Now().After(end) || l.Status != http.StatusOK && l.Decided == "" {
+				break
+			}
+		}
+		if l.Asked || l.Status != http.StatusOK {
 			break
 		}
 	}
@@ -175,6 +182,7 @@ func (o *LiveOptions) do(ctx context.Context, method, url string, body io.Reader
 	if err != nil {
 		return nil, err
 	}
+	req.Close = true // the next one goes to whoever serves then
 	for name, value := range more {
 		req.Header.Set(name, value)
 	}

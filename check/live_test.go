@@ -95,3 +95,22 @@ func TestLiveFindsTheModel(t *testing.T) {
 		proxy.Close()
 	}
 }
+
+// A proxy that asks from the second request on, as after a reload, is in order.
+func TestLiveAsksAgain(t *testing.T) {
+	sent := 0
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request := "null"
+		if sent > 1 {
+			request = `{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}`
+		}
+		io.WriteString(w, `{"session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":`+request+"}")
+	}))
+	defer agent.Close()
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent++ }))
+	defer proxy.Close()
+	var b strings.Builder
+	if err := RunLive(&b, LiveOptions{URL: proxy.URL, Admin: agent.URL, Patience: time.Millisecond}); err != nil || sent != 2 {
+		t.Errorf("%v after %d requests: %s", err, sent, b.String())
+	}
+}
