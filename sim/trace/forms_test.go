@@ -64,6 +64,9 @@ func TestReadRecordingOfPools(t *testing.T) {
 	if _, err := Read(strings.NewReader(`{"recorder":"pointsman","form":2,"pools":[]}`), Options{}); err == nil || !strings.Contains(err.Error(), "another version") {
 		t.Error(err)
 	}
+	if _, err := Read(strings.NewReader(`{"recorder":"pointsman","form":1,"pools":[]}`), Options{}); err == nil || err.Error() != "trace: a recording without any requests: none has ended while it ran" {
+		t.Error(err)
+	}
 	if _, err := Read(strings.NewReader(`{"input_length":1}`), Options{Pool: "chat"}); err == nil || !strings.Contains(err.Error(), "this is none") {
 		t.Error(err)
 	}

@@ -133,6 +133,9 @@ func (p *parser) trace() (*Trace, error) {
 		if p.vllm.lines > 0 {
 			return nil, fmt.Errorf("a log of vLLM with %d requests and without their prompts: from version 0.11 on it has them with VLLM_LOGGING_LEVEL=DEBUG only", p.vllm.lines)
 		}
+		if p.recording.found {
+			return nil, errors.New("a recording without any requests: none has ended while it ran")
+		}
 		return nil, errForm{"no requests"}
 	}
 	p.estimateOutputs()

@@ -34,6 +34,19 @@ var haproxyShapes = map[string]shape{
 		{Path: "/qwen/v1/chat/completions"}}},
 }
 
+// inSoaks are configurations that only a soak drives live: they differ from others in what
+// attach's own tests see too.
+var inSoaks = map[string]bool{"fallback.cfg": true, "passthrough.cfg": true, "peers.cfg": true, "cloud": true, "nested": true, "openwebui": true}
+
+// rotate gives each configuration one release, so that all are driven on one and
+// each release has its share. A soak drives all on all.
+func rotate(list []rig.Release, i int) []rig.Release {
+	if rig.Soak {
+		return list
+	}
+	return list[i%len(list) : i%len(list)+1]
+}
+
 // TestAttachHAProxy attaches to HAProxies that run already, by a reload. All
 // requests are asked about and reported, none fails when the agent is killed,
 // and detaching restores the configuration to the byte.

@@ -49,15 +49,6 @@ func to(paths ...string) (calls []rig.Call) {
 // with is a chat with a header.
 func with(name, value string) []rig.Call { return []rig.Call{{Header: map[string]string{name: value}}} }
 
-// rotate gives each configuration one release, so that all are driven on one and
-// each release has its share. A soak drives all on all.
-func rotate(list []rig.Release, i int) []rig.Release {
-	if rig.Soak {
-		return list
-	}
-	return list[i%len(list) : i%len(list)+1]
-}
-
 // corpusNames lists the configurations for a proxy.
 func corpusNames(t testing.TB, proxy string) (names []string) {
 	entries, err := os.ReadDir(filepath.Join(corpus, proxy))
@@ -65,7 +56,9 @@ func corpusNames(t testing.TB, proxy string) (names []string) {
 		t.Fatal(len(entries), err)
 	}
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if rig.Soak || !inSoaks[e.Name()] {
+			names = append(names, e.Name())
+		}
 	}
 	return names
 }
