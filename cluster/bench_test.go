@@ -49,6 +49,14 @@ func (p *prompts) more(blocks []uint64, n int) []uint64 {
 	return blocks
 }
 
+// open decides a request at a node, which goes on.
+func (*prompts) open(n *Node, id byte) {
+	r := decider.Request{ID: decider.ID{id}, Pool: n.Decider.Pool("llama"), Input: 100, Output: -1}
+	var d decider.Decision
+	r.Pool.Decide(&r, &d)
+	r.Pool.Connected(r.ID, []byte(d.Server))
+}
+
 // serve decides a request at a node and has the proxy report all of it.
 func (p *prompts) serve(n *Node, id uint64, between func()) {
 	r := decider.Request{Pool: n.Decider.Pool("llama"), Output: 500, Stream: true, Blocks: p.next(), HasSession: true, Session: p.Uint64()}

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// batchFor is how long events wait for others at most.
+	// batchFor is how long events wait for others at most: those that come so soon
+	// after a batch.
 	batchFor = 4 * time.Millisecond
 	// beatEvery is how often an agent that has nothing to tell shows that it lives.
 	beatEvery = 500 * time.Millisecond
@@ -150,7 +151,11 @@ func (n *Node) Run(ctx context.Context) {
 			n.leaving.Store(true)
 			return
 		case <-n.journal.wake:
-			batch.Reset(batchFor)
+			if wait := n.publishing.at + batchFor - n.Clock(); wait > 0 {
+				batch.Reset(wait)
+			} else {
+				n.flush(false)
+			}
 		case <-batch.C:
 			n.flush(false)
 		case <-tick.C:

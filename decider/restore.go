@@ -223,6 +223,11 @@ func (x *restore) cache() {
 	if r == nil || !x.comparable {
 		return
 	}
+	x.pool.mu.Lock()
+	if r.cache != nil && r.index >= 0 {
+		r.cache.Expect(len(keys))
+	}
+	x.pool.mu.Unlock()
 	// Cache.Restore adds below what is there: the blocks used last come first.
 	for end := len(keys); end > 0; end = max(0, end-keysAtOnce) {
 		part := keys[max(0, end-keysAtOnce):end]

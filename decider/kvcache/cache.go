@@ -291,7 +291,7 @@ func (c *Cache) ensure(key uint64, now uint32) uint32 {
 // insert adds key, which is absent, and returns its place. It is in no list.
 func (c *Cache) insert(key uint64) uint32 {
 	if 5*(c.n+1) > 3*len(c.table) {
-		c.growTable()
+		c.growTable(max(16, len(c.table)+len(c.table)/2))
 	}
 	i := c.free
 	if i != 0 {
@@ -322,9 +322,9 @@ func (c *Cache) place(i uint32) {
 	c.table[s] = i
 }
 
-func (c *Cache) growTable() {
+func (c *Cache) growTable(size int) {
 	old := c.table
-	c.table = make([]uint32, max(16, len(old)+len(old)/2))
+	c.table = make([]uint32, size)
 	for _, i := range old {
 		if i != 0 {
 			c.place(i)

@@ -1,6 +1,9 @@
 package kvcache
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Image is a copy of a Cache, made in one short step so that its keys can be
 // listed without the lock of its owner.
@@ -32,6 +35,32 @@ func (m *Image) AppendKeys(dst []uint64) []uint64 {
 	return dst
 }
 
+// Expect makes room for n further blocks, as far as they fit the capacity.
+func (c *Cache) Expect(n int) {
+	n = c.n + min(n, c.capacity-c.n)
+	if c.source != 0 || n <= c.n {
+		return
+	}
+	if size := n*5/3 + 2; size > len(c.table) {
+		c.growTable(size)
+	}
+	c.entries = slices.Grow(c.entries, max(0, n+1-len(c.entries)))
+}
+
+// fetchedAtOnce is how many keys are looked for in memory at a time.
+const fetchedAtOnce = 32
+
+// fetch reads where the keys have their places: memory that is not in the processor's
+// caches comes for all of them together, not for one after the other.
+func (x *index) fetch(keys []uint64) {
+	for _, key := range keys {
+		h := key * golden
+		if s := &x.shards[h>>(64-shardBits)]; s.used > 0 {
+			x.fetched |= s.slots[home(h<<shardBits, len(s.slots))].mask
+		}
+	}
+}
+
 // Restore adds blocks that the cache is believed to hold, in the order of
 // AppendKeys. They are evicted before those that it holds already; what does not
 // fit beside these is left out, the first keys first. It does nothing to a
@@ -41,6 +70,9 @@ func (c *Cache) Restore(keys []uint64, now uint32) {
 		return
 	}
 	for k := len(keys) - 1; k >= 0 && c.n+c.unkeyed < c.capacity; k-- {
+		if (len(keys)-1-k)%fetchedAtOnce == 0 {
+			c.index.fetch(keys[max(0, k+1-fetchedAtOnce) : k+1])
+		}
 		if c.find(keys[k]) != 0 {
 			continue
 		}

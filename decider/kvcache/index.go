@@ -9,7 +9,10 @@ import (
 // index maps each block to the replicas, up to 64, that have it, and counts the
 // requests for it. It is split into shards, so that growing one of them does not
 // delay a decision for long.
-type index struct{ shards [1 << shardBits]shard }
+type index struct {
+	shards  [1 << shardBits]shard
+	fetched uint64 // so that what fetch reads is used
+}
 
 // shard is an open-addressed table with linear probing. Removal shifts entries
 // back, so no tombstones remain.

@@ -326,3 +326,25 @@ func TestAge(t *testing.T) {
 		t.Errorf("nobody asked for 8: %v, %v ms", rate, got)
 	}
 }
+
+// TestExpect: room for blocks that are to come changes nothing but that.
+func TestExpect(t *testing.T) {
+	for _, n := range []int{-1, 0, 1, 7, 1000, 5000} {
+		var m, other Model
+		c, plain := m.Add(0, 1000), other.Add(0, 1000)
+		for _, x := range []*Cache{c, plain} {
+			x.Reserve([]uint64{1, 2, 3}, 0)
+		}
+		c.Expect(n)
+		var keys []uint64
+		for k := range uint64(2000) {
+			keys = append(keys, 2+k)
+		}
+		for _, x := range []*Cache{c, plain} {
+			x.Restore(keys, 0)
+		}
+		if c.Len() != 1000 || c.Len() != plain.Len() || c.Match([]uint64{1, 2, 3}) != 3 || c.Has(keys[500]) != plain.Has(keys[500]) || !c.Has(keys[1999]) {
+			t.Errorf("room for %d: %d blocks, without it %d", n, c.Len(), plain.Len())
+		}
+	}
+}

@@ -17,7 +17,10 @@ import (
 type clusterStatus struct {
 	Refused   int `json:"refused"`
 	RefusedUs int `json:"refused_us"`
-	Peers     []struct {
+
+	OtherVersion int `json:"other_version"`
+
+	Peers []struct {
 		Agent string
 		State string
 	}
@@ -131,8 +134,12 @@ func TestCluster(t *testing.T) {
 
 	h.Agent.Signal(syscall.SIGSTOP)
 	awaitPeer(t, n.Agent, "a", "silent")
+	if rig.Soak {
+		time.Sleep(58 * time.Second)
+	}
 	byNginx.Await(30)
 	h.Agent.Signal(syscall.SIGCONT)
+	woken := time.Now()
 	awaitPeer(t, n.Agent, "a", "follows")
 	awaitPeer(t, h.Agent, "b", "follows")
 	byHAProxy.Await(20)
@@ -142,4 +149,12 @@ func TestCluster(t *testing.T) {
 	}
 	h.Agent.Settled(rig.Pool)
 	n.Agent.Settled(rig.Pool)
+	if took := time.Since(woken); rig.Soak && took > 2*healed {
+		t.Errorf("after a stop of 60 s, and the traffic that followed, nothing is counted %v later", took)
+	}
+	for _, s := range []*rig.Site{h, n} {
+		if rss := s.Agent.RSS(); rss > 160<<20 {
+			t.Errorf("an agent has %d MiB", rss>>20)
+		}
+	}
 }

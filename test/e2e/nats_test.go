@@ -6,10 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"pointsman/cluster/wire"
 	"pointsman/test/proxies"
 	"pointsman/test/rig"
 )
@@ -59,6 +63,31 @@ func (s *natsServer) kill() {
 	}
 }
 
+// disturb sends the agents what others send who may use the server: messages of another
+// version, and those of an agent that has another secret.
+func disturb(t *testing.T, server *natsServer, authority string) {
+	t.Helper()
+	c, err := nats.Connect("tls://"+server.address, nats.UserInfo("pm", "hush"), nats.RootCAs(authority))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	key := wire.NewSecret("test", []byte("what another cluster shares")).Key("b", 7)
+	forged := key.Seal(nil, wire.Head{Kind: wire.KindBatch, Epoch: 7, From: "b"}, []byte("anything"))
+	other := slices.Clone(forged)
+	other[3] = wire.Version + 1
+	for range 100 {
+		for _, m := range [][]byte{forged, other, forged[:9], nil} {
+			if err := c.Publish("pointsman.test.events", m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestExternalNATS has an HAProxy and an nginx, each with an agent, share by a NATS
 // server of the operator's, over TLS. Under load the server is killed, and started
 // again: no request fails, each agent goes on alone meanwhile, and knows afterwards
@@ -82,14 +111,21 @@ func TestExternalNATS(t *testing.T) {
 		s.Edit("pools:", fmt.Sprintf("cluster: {name: test, agent: %s, nats: %q, secret_file: %q, tls: {ca: %q}}\npools:",
 			name, "tls://pm:hush@"+server.address, secret, authority.File))
 		s.Patient()
-		s.Start() // there is no server yet
 	}
+	h.Start() // there is no server yet
 	server.start()
+	n.Start()
 	awaitPeer(t, h.Agent, "b", "follows")
 	awaitPeer(t, n.Agent, "a", "follows")
 	byHAProxy, byNginx := rig.StartTraffic(t, h.Front, 2), rig.StartTraffic(t, n.Front, 2)
 	byHAProxy.Await(20)
 	byNginx.Await(20)
+
+	disturb(t, server, authority.File)
+	rig.Eventually(t, 10*time.Second, "what is foreign is refused", func() (bool, string) {
+		c := clusterOf(t, h.Agent)
+		return c.Refused >= 100 && c.OtherVersion >= 100 && len(c.Peers) == 1, fmt.Sprintf("%+v", c)
+	})
 
 	server.kill()
 	awaitPeer(t, h.Agent, "b", "silent")
@@ -102,12 +138,8 @@ func TestExternalNATS(t *testing.T) {
 	awaitPeer(t, n.Agent, "a", "follows")
 	byHAProxy.Stop()
 	byNginx.Stop()
-	for name, s := range map[string]*rig.Site{"a": h, "b": n} {
-		rig.Eventually(t, 10*time.Second, "after the restart of the server, agent "+name+" counts the streams", func() (bool, string) {
-			p := s.Agent.Pool(rig.Pool)
-			return p.Reservations == 4, fmt.Sprintf("%+v", p)
-		})
-	}
+	counts(t, h, 4)
+	counts(t, n, 4)
 	for _, e := range engines {
 		e.Release()
 	}

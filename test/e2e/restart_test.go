@@ -20,7 +20,7 @@ import (
 // replica has the turns before.
 type conversations struct {
 	t      *testing.T
-	host   string
+	hosts  []string // of proxies, which get the turns by turns
 	client *http.Client
 	bodies [][]byte // messages so far, as JSON without the closing bracket
 
@@ -29,8 +29,8 @@ type conversations struct {
 	cached int // of these
 }
 
-func newConversations(t *testing.T, host string, n int) *conversations {
-	c := &conversations{t: t, host: host, client: rig.NewClient(8, false, false)}
+func newConversations(t *testing.T, n int, hosts ...string) *conversations {
+	c := &conversations{t: t, hosts: hosts, client: rig.NewClient(8, false, false)}
 	for i := range n {
 		c.bodies = append(c.bodies, message(nil, i, 0, 12<<10))
 	}
@@ -73,7 +73,7 @@ func (c *conversations) play(turns int) float64 {
 func (c *conversations) turn(i, turn int) {
 	c.bodies[i] = message(c.bodies[i], i, turn, 1<<10)
 	call := rig.Call{Body: fmt.Appendf(nil, `{"model":%q,"max_tokens":4,"messages":[%s]}`, rig.Model, c.bodies[i])}
-	a := call.Do(c.client, c.host)
+	a := call.Do(c.client, c.hosts[(i+turn)%len(c.hosts)])
 	if err := call.Check(a); err != nil {
 		c.t.Errorf("a turn: %v", err)
 		return
@@ -106,7 +106,7 @@ func TestRestart(t *testing.T) {
 		s, engines := rig.Replicas(t, r, 3, "least_work", fmt.Sprintf("agent: {state_dir: %q}", dir))
 		s.Patient()
 		s.Start()
-		talk := newConversations(t, s.Front, 24)
+		talk := newConversations(t, 24, s.Front)
 		talk.play(2)
 		load := rig.StartTraffic(t, s.Front, 3)
 
