@@ -17,7 +17,7 @@ func TestWatch(t *testing.T) {
 	if status, text := b.do("POST", "/debug/watch?session="+id, "", "Content-Type: application/json"); status != 200 || text != `{"session_headers":["x-session-id"],"request":null}`+"\n" {
 		t.Errorf("%d %s", status, text)
 	}
-	r := decider.Request{ID: decider.ParseID([]byte("x")), Session: session.Key([]byte(id)), HasSession: true}
+	r := decider.Request{ID: decider.ParseID([]byte("x")), Session: session.Key([]byte(id)), Watched: session.Key([]byte(id)), HasSession: true}
 	var d decider.Decision
 	r.Pool = b.server.decider.PoolNamed([]byte("sticky"))
 	r.Pool.Decide(&r, &d)
