@@ -35,9 +35,10 @@ func writeBudgets(w io.Writer, b *budget.Ledger) {
 			byKey[u.Key] = sum
 			order = append(order, sum)
 		}
-		sum.Requests += u.Requests
+		sum.Requests += u.Requests + u.Free // counters never go back
 		sum.Refused += u.Refused
-		sum.Input += u.Input
+		sum.Input += u.Input + u.Returned
+		sum.Returned += u.Returned
 		sum.Output += u.Output
 	}
 	for _, u := range order {
@@ -45,6 +46,7 @@ func writeBudgets(w io.Writer, b *budget.Ledger) {
 		metrics.WriteCounterUint64(w, "pointsman_usage_requests_total"+key, u.Requests)
 		metrics.WriteCounterUint64(w, "pointsman_usage_refused_total"+key, u.Refused)
 		metrics.WriteCounterUint64(w, "pointsman_usage_input_tokens_total"+key, u.Input)
+		metrics.WriteCounterUint64(w, "pointsman_usage_returned_tokens_total"+key, u.Returned)
 		metrics.WriteCounterUint64(w, "pointsman_usage_output_tokens_total"+key, u.Output)
 	}
 }

@@ -117,7 +117,7 @@ func (v *validator) budgets() {
 	if b.UnknownKeys != "" {
 		v.oneOf("budgets.unknown_keys", b.UnknownKeys, UnknownKeys)
 	}
-	within(v, "budgets.max_accounts", b.MaxAccounts, 100, 1_000_000)
+	within(v, "budgets.max_accounts", b.MaxAccounts, 100, 100_000)
 	if len(b.Keys) > mostBudgetKeys {
 		v.refuse("budgets.keys", "want at most %d, not %s: each is a label in the metrics", mostBudgetKeys, strconv.Itoa(len(b.Keys)))
 	}

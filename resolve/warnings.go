@@ -15,11 +15,14 @@ func (r *Config) Warnings() (w []error) {
 	}
 	for i := range r.Pools {
 		p := &r.Pools[i]
-		if left := r.File.Shadow(p.Pool); left > 0 && left < 1 && p.Admission != nil {
-			of := p.Pool
-			if p.Pool.Mode == "" {
-				of = nil // the one of all pools
-			}
+		left, of := r.File.Shadow(p.Pool), p.Pool
+		if p.Pool.Mode == "" {
+			of = nil // the one of all pools
+		}
+		if left > 0 && len(r.File.Budgets.Limits) > 0 {
+			w = append(w, r.File.Refusal(of, "mode", "%.3g%% of the requests are left to the proxy: budgets count them, and refuse none of them", 100*left))
+		}
+		if left > 0 && left < 1 && p.Admission != nil {
 			w = append(w, r.File.Refusal(of, "mode", "only the %.3g%% of the requests that are decided wait and are refused; the others pass the admission, and take capacity at once", 100*(1-left)))
 		}
 		if user, ok := p.Policy.(decider.TokenUser); ok {

@@ -31,6 +31,9 @@ func TestWarnings(t *testing.T) {
 			"f:1:7: mode: only the 12.5% of the requests that are decided wait and are refused; the others pass the admission, and take capacity at once"}},
 		{"mode: shadow\n", "policy: least_work_late, ", "", nil},
 		{"mode: 10%\n", "", "", nil},
+		{"budgets: {limits: {a: {tokens_per_day: 1}}}\n", "", "", nil},
+		{"budgets: {limits: {a: {tokens_per_day: 1}}}\nmode: 10%\n", "", "", []string{
+			"f:2:7: mode: 90% of the requests are left to the proxy: budgets count them, and refuse none of them"}},
 	} {
 		text := fmt.Sprintf("%spools: {llama: {models: [m], %sreplicas: {r1: {address: 'h:1'%s}}}}\n", c.top, c.pool, c.replica)
 		r, err := parse(t, text)

@@ -117,6 +117,7 @@ var ours = []Family{
 	{"usage_requests_total", Counter, "Requests of an API key that were charged."},
 	{"usage_refused_total", Counter, "Requests of an API key that a limit of tokens refused."},
 	{"usage_input_tokens_total", Counter, "Prompt tokens of the requests of an API key."},
+	{"usage_returned_tokens_total", Counter, "Of the prompt tokens, those of requests that no engine has begun."},
 	{"usage_output_tokens_total", Counter, "Output tokens of the requests of an API key, estimated."},
 	{"state_age_seconds", Gauge, "Time since the state was written to disk; -1 before the first write."},
 	{"state_bytes", Gauge, "Size of the state on disk."},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -284,5 +286,37 @@ func BenchmarkCharge(b *testing.B) {
 		l.now += time.Millisecond
 		ch, _ := l.Charge(l.Identify(key), "m", 1000, false)
 		l.Settle(&ch, 10, false)
+	}
+}
+
+// TestConcurrent has everything happen at once, for the race detector.
+func TestConcurrent(t *testing.T) {
+	var now atomic.Int64
+	c := perKey(100_000, 1e9)
+	c.MostAccounts = 100
+	l := New(func() time.Duration { return time.Duration(now.Add(int64(time.Millisecond))) }, nil)
+	l.Apply(c)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				ch, _ := l.Charge(l.Identify(fmt.Append(nil, i*g)), "m", 10, i%2 == 0)
+				l.Hear("b", l.Reports(nil, 50))
+				l.Settle(&ch, 5, i%3 == 0)
+				switch i % 50 {
+				case g:
+					l.Apply(c)
+				case g + 10:
+					_ = l.Restore(l.Snapshot(nil), time.Second)
+				case g + 20:
+					l.Status()
+					l.Usage()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := l.Status(); s.Accounts > 100 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -206,9 +206,8 @@ func (l *Ledger) Settle(ch *Charge, output int, free bool) {
 	now, t := l.clock(), l.table.Load()
 	u := ch.usage
 	if free {
-		u.Requests--
 		u.Free++
-		u.Input -= uint64(ch.tokens)
+		u.Returned += uint64(ch.tokens)
 	}
 	u.Output += uint64(max(output, 0))
 	at := time.Duration(ch.at) * time.Second

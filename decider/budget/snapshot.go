@@ -15,19 +15,16 @@ const snapshotVersion = 1
 // Snapshot appends what is counted in windows.
 func (l *Ledger) Snapshot(dst []byte) []byte {
 	dst = append(dst, snapshotVersion)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.clock()
-	for i := range l.accounts {
-		a := &l.accounts[i]
-		if a.key == (accountKey{}) || a.used[Minute].sum == 0 && a.used[Day].sum == 0 {
-			continue
+	for from := 0; l.step(&from, func(a *account, now time.Duration) {
+		if a.used[Minute].sum == 0 && a.used[Day].sum == 0 {
+			return
 		}
 		dst = binary.LittleEndian.AppendUint64(dst, a.key.limit)
 		dst = append(dst, a.key.id[:]...)
 		for w := range windows {
 			dst = a.used[w].snapshot(dst, w, now)
 		}
+	}); {
 	}
 	return dst
 }

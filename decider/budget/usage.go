@@ -3,6 +3,7 @@ package budget
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // Usage is what the requests of a key for a model have used since the start.
@@ -12,9 +13,10 @@ type Usage struct {
 	Model    string `json:"model"` // as configured; "" = none that is known
 	Requests uint64 `json:"requests"`
 	Refused  uint64 `json:"refused"` // over a limit
-	Free     uint64 `json:"free"`    // cost nothing: refused or failed before they ran
+	Free     uint64 `json:"free"`    // cost nothing: refused or failed before they ran; not in Requests
 	Input    uint64 `json:"input_tokens"`
-	Output   uint64 `json:"output_tokens"` // estimated
+	Returned uint64 `json:"returned_tokens"` // of the free requests; not in Input
+	Output   uint64 `json:"output_tokens"`   // estimated
 }
 
 // The Keys of usage whose keys have no name.
@@ -62,7 +64,10 @@ func (l *Ledger) Usage() []Usage {
 	defer l.mu.Unlock()
 	list := make([]Usage, 0, len(l.usage))
 	for _, u := range l.usage {
-		list = append(list, *u)
+		one := *u
+		one.Requests -= one.Free
+		one.Input -= one.Returned
+		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b Usage) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Model, b.Model))
@@ -96,22 +101,22 @@ func (l *Ledger) Status() *Status {
 	if !l.On() {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t, now := l.table.Load(), l.clock()
-	s := &Status{Limits: []LimitStatus{}, Accounts: l.others, Most: l.most, Overflowed: l.overflowed}
-	if t == nil {
-		return s
-	}
+	s := &Status{Limits: []LimitStatus{}}
 	index := map[uint64]int{}
-	for _, n := range t.limits {
-		index[n.mark] = len(s.Limits)
-		s.Limits = append(s.Limits, LimitStatus{Name: n.Name, By: n.By.String(), PerMinute: n.PerMinute, PerDay: n.PerDay, Refused: n.refused})
+	l.mu.Lock()
+	t := l.table.Load()
+	s.Accounts, s.Most, s.Overflowed = l.others, l.most, l.overflowed
+	if t != nil {
+		for _, n := range t.limits {
+			index[n.mark] = len(s.Limits)
+			s.Limits = append(s.Limits, LimitStatus{Name: n.Name, By: n.By.String(), PerMinute: n.PerMinute, PerDay: n.PerDay, Refused: n.refused})
+		}
 	}
-	for key, i := range l.byKey {
-		at, a := index[key.limit], &l.accounts[i]
-		if a.idle(now) {
-			continue
+	l.mu.Unlock()
+	for from := 0; l.step(&from, func(a *account, now time.Duration) {
+		at, ok := index[a.key.limit]
+		if !ok || a.idle(now) {
+			return
 		}
 		x := &s.Limits[at]
 		x.Accounts++
@@ -121,8 +126,26 @@ func (l *Ledger) Status() *Status {
 				break
 			}
 		}
+	}); {
 	}
 	return s
+}
+
+// stepSize is how many accounts are looked at with the ledger locked, where all are:
+// decisions wait meanwhile.
+const stepSize = 256
+
+// step calls f for the next accounts from a slot on, and reports whether there are more.
+func (l *Ledger) step(from *int, f func(a *account, now time.Duration)) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, end := l.clock(), min(*from+stepSize, len(l.accounts))
+	for ; *from < end; *from++ {
+		if a := &l.accounts[*from]; a.key != (accountKey{}) {
+			f(a, now)
+		}
+	}
+	return *from < len(l.accounts)
 }
 
 // String lists the dimensions.

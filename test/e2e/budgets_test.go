@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
@@ -84,9 +85,19 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("%v:\n%s", err, out)
 		}
 		checkHidden(t, s)
-		explained, err := exec.Command(rig.Binary, "status", "--once", "--admin", s.Agent.Admin).Output()
-		if err != nil || !strings.Contains(string(explained), "a-key") {
-			t.Errorf("%v:\n%s", err, explained)
+		for _, c := range []struct {
+			args  []string
+			stdin []byte
+			want  string
+		}{
+			{[]string{"status", "--once"}, nil, "a-key"},
+			{[]string{"explain", "--header", "Authorization: Bearer sk-alice", "-"}, rig.Chat(rig.Model, 14000, 8, false, 3), "budget: refused with 429"},
+		} {
+			cmd := exec.Command(rig.Binary, append(c.args, "--admin", s.Agent.Admin)...)
+			cmd.Stdin = bytes.NewReader(c.stdin)
+			if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v: %v:\n%s", c.args, err, out)
+			}
 		}
 		s.Agent.Kill()
 		rig.Eventually(t, 20*time.Second, "the proxy serves without the agent", func() (bool, string) {
@@ -104,5 +115,45 @@ func checkHidden(t *testing.T, s *rig.Site) {
 		if err != nil || strings.Contains(string(text)+s.Agent.Log.String(), "sk-") {
 			t.Errorf("%v; a key is on %s:\n%s", err, page, text)
 		}
+	}
+}
+
+// TestBudgetsOfCluster: what a key has used by way of an HAProxy, it cannot use again by
+// way of an nginx whose agent shares with that of the HAProxy.
+func TestBudgetsOfCluster(t *testing.T) {
+	t.Parallel()
+	haproxies, nginxes := rig.HAProxies(t), rig.Nginxes(t)
+	const budgets = "budgets: {limits: {a-key: {by: [api_key], tokens_per_day: 5000}}}"
+	h, engines := rig.Replicas(t, haproxies[len(haproxies)-1], 1, "least_requests", budgets)
+	n := rig.NewSite(t, nginxes[len(nginxes)-1], fmt.Sprintf("pools: {%s: {models: [%s], policy: least_requests, replicas: %s}}\n",
+		rig.Pool, rig.Model, rig.ReplicasYAML(engines...)), budgets)
+	at := []string{rig.FreeAddress(t), rig.FreeAddress(t)}
+	join(t, h, "a", at[0], at[1], "what the agents of the test share")
+	join(t, n, "b", at[1], at[0], "what the agents of the test share")
+	n.Patient()
+	h.Start()
+	n.Start()
+	awaitPeer(t, h.Agent, "b", "follows")
+	awaitPeer(t, n.Agent, "a", "follows")
+	client := rig.NewClient(2, true, false)
+	defer client.CloseIdleConnections()
+	ask := func(s *rig.Site, key string) int {
+		c := rig.Call{Body: rig.Chat(rig.Model, 12000, 8, false, 3), Header: map[string]string{"X-Api-Key": key}}
+		return c.Do(client, s.Front).Status
+	}
+	if status := ask(h, "sk-alice"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	used := func(s *rig.Site) int {
+		return int(s.Agent.Metrics()[`pointsman_budget_used_accounts{limit="a-key"}`])
+	}
+	rig.Eventually(t, 20*time.Second, "the other agent knows", func() (bool, string) {
+		return used(n) == 1, fmt.Sprint(used(n))
+	})
+	if status := ask(n, "sk-alice"); status != http.StatusTooManyRequests {
+		t.Errorf("the same key: %d", status)
+	}
+	if status := ask(n, "sk-bob"); status != http.StatusOK {
+		t.Errorf("another key: %d", status)
 	}
 }
