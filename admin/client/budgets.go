@@ -31,12 +31,3 @@ func most(n int64) string {
 	}
 	return fmt.Sprint(n)
 }
-
-// budgetLine says where the client of a request stands.
-func budgetLine(v *budget.Verdict) string {
-	text := fmt.Sprintf("%d of %d tokens a %s left after it (%s), all of them in %.0fs", v.Remaining, v.Tokens, v.Window, v.Limit, v.Reset)
-	if v.Refused {
-		text = fmt.Sprintf("refused with 429: %d of %d tokens a %s left (%s), try again in %ds", v.Remaining, v.Tokens, v.Window, v.Limit, v.Retry)
-	}
-	return text
-}

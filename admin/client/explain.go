@@ -43,7 +43,7 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 		fmt.Fprintf(w, "queue: band %s, tenants %s, %d ahead, expected wait %.1fs%s\n\n", q.Band, q.Class, q.Ahead, q.Wait, deadline)
 	}
 	if x.Budget != nil {
-		fmt.Fprintf(w, "budget: %s\n\n", budgetLine(x.Budget))
+		fmt.Fprintf(w, "budget: %s\n\n", x.Budget)
 	}
 	printCandidates(w, x.Candidates)
 }

@@ -126,8 +126,9 @@ func request(input, output int, model string, stream, session, cut bool) string 
 }
 
 type explanationView struct {
-	Pool, Policy, Request, Result, Queue string
-	Candidates                           *candidatesView
+	Pool, Policy, Request, Result, Queue, Budget string
+
+	Candidates *candidatesView
 }
 
 func newExplanationView(x *decider.Explanation) *explanationView {
@@ -153,6 +154,9 @@ func newExplanationView(x *decider.Explanation) *explanationView {
 		if q.Deadline > 0 {
 			v.Queue += ", deadline in " + seconds(q.Deadline)
 		}
+	}
+	if x.Budget != nil {
+		v.Budget = x.Budget.String()
 	}
 	return v
 }

@@ -13,6 +13,7 @@ import (
 
 	"pointsman/admin/history"
 	"pointsman/decider"
+	"pointsman/decider/budget"
 	"pointsman/decider/queue"
 	"pointsman/link"
 )
@@ -226,6 +227,7 @@ func TestDecisionsAndExplanations(t *testing.T) {
 		Pool: "llama", Policy: "least_work", Model: "m", Input: 1200, Output: 5, Stream: true, Session: true, Cut: true, Server: "r2", Fallbacks: []string{"r1"}, Why: "least_work",
 		Candidates: []decider.Candidate{{Replica: "r3", Excluded: "down", Saturated: "prefill"}, {Replica: "r1", Rank: 2}, {Replica: "r2", Rank: 1, InFlight: 3, SignalAge: &age, Terms: map[string]float64{"cost": 1234.5}}},
 		Queue:      &decider.Place{Band: "chat", Class: "other", Ahead: 2, Wait: 1.5},
+		Budget:     &budget.Verdict{Limit: "a-key", Window: "day", Tokens: 5000, Remaining: 40, Reset: 61},
 	}
 	explain := func() string {
 		var b bytes.Buffer
@@ -236,7 +238,7 @@ func TestDecisionsAndExplanations(t *testing.T) {
 	}
 	text := explain()
 	contains(t, text, "r2, then r1, then the proxy&#39;s own balancing (least_work)", "about 1\u202f200 prompt tokens, at most 5 output tokens, model m, streamed, with a session, body cut",
-		">1234<", "250 ms", "down, prefill", "band chat, tenants other, 2 ahead, expected wait 1.5 s")
+		">1234<", "250 ms", "down, prefill", "band chat, tenants other, 2 ahead, expected wait 1.5 s", "40 of 5000 tokens a day left after it (a-key), all of them in 61s")
 	if a, b, c := strings.Index(text, ">r2<"), strings.Index(text, ">r1<"), strings.Index(text, ">r3<"); a > b || b > c {
 		t.Error("candidates are not in the order of their ranks")
 	}

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -30,6 +31,14 @@ type Verdict struct {
 	Reset     float64 `json:"reset_s"`       // seconds until all of them remain
 	Retry     int     `json:"retry_after_s"` // seconds until the request passes, at least 1; only if it is refused
 	Reason    string  `json:"-"`             // the message for the client; only if it is refused
+}
+
+// String is v for people.
+func (v *Verdict) String() string {
+	if v.Refused {
+		return fmt.Sprintf("refused with 429: %d of %d tokens a %s left (%s), try again in %ds", v.Remaining, v.Tokens, v.Window, v.Limit, v.Retry)
+	}
+	return fmt.Sprintf("%d of %d tokens a %s left after it (%s), all of them in %.0fs", v.Remaining, v.Tokens, v.Window, v.Limit, v.Reset)
 }
 
 // Left is what a Verdict tells the client.
