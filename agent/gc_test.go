@@ -2,7 +2,6 @@ package agent
 
 import (
 	"math"
-	"runtime"
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
@@ -54,28 +53,15 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// More garbage piles up before a collection where a memory limit bounds it.
+// More garbage may pile up before a collection where a memory limit bounds it.
 func TestTuneGC(t *testing.T) {
 	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
 	defer func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(limit) }()
-	kept := make([]byte, 16<<20)
-	collections := func(memLimit string) (n uint32) {
+	for memLimit, want := range map[string]int{"off": gcPercent, "1GiB": gcPercentLimited} {
 		env := map[string]string{"GOMEMLIMIT": memLimit}
 		tuneGC(func(name string) string { return env[name] })
-		runtime.GC()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range 512 {
-			sink = make([]byte, 1<<20)
+		if got := debug.SetGCPercent(100); got != want {
+			t.Errorf("GOMEMLIMIT=%s: %d %%, want %d", memLimit, got, want)
 		}
-		runtime.ReadMemStats(&after)
-		return after.NumGC - before.NumGC
-	}
-	without, with := collections("off"), collections("1GiB")
-	runtime.KeepAlive(kept)
-	if with < 1 || without <= with {
-		t.Errorf("%d collections without a limit, %d with one", without, with)
 	}
 }
-
-var sink []byte
