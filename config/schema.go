@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ var schemaChoices = map[string][]string{
 // names of the policies, and options returns the default options of one, in a struct
 // with yaml tags.
 func Schema(policies []string, options func(name string) any) map[string]any {
-	g := schemer{policies: policies, options: options}
+	g := schemer{policies: policies, options: options, says: newDescriber()}
 	s := g.fields(reflect.ValueOf(Default()).Elem(), "")
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "pointsman's configuration"
@@ -40,6 +41,7 @@ func Schema(policies []string, options func(name string) any) map[string]any {
 type schemer struct {
 	policies []string
 	options  func(name string) any
+	says     describer
 }
 
 // fields is the schema of a struct whose values are the defaults.
@@ -54,6 +56,9 @@ func (g schemer) fields(v reflect.Value, path string) schema {
 		s := g.value(v.Field(i), at)
 		if n := (writer{}).value(v.Field(i), at); n != nil && n.Value != "" && n.Tag != "" && v.Field(i).Kind() != reflect.Struct {
 			s["default"] = defaultOf(v.Field(i))
+		}
+		if help := cmp.Or(v.Type().Field(i).Tag.Get("help"), g.says.of(at, s["default"] == nil)); help != "" {
+			s["description"] = strings.TrimSuffix(help, ".") + "."
 		}
 		properties[name] = s
 	}
@@ -79,7 +84,7 @@ func (g schemer) value(v reflect.Value, path string) schema {
 	case Policy:
 		return g.policy()
 	case Route:
-		split := schema{"type": []string{"object"}, "properties": schema{"split": schema{"type": "object", "additionalProperties": schema{"type": "integer"}}}, "additionalProperties": false}
+		split := schema{"type": []string{"object"}, "properties": schema{"split": schema{"type": "object", "description": "The weight of each pool by its name.", "additionalProperties": schema{"type": "integer"}}}, "additionalProperties": false}
 		return schema{"oneOf": []schema{str(), split}}
 	case Bound:
 		return schema{"type": "integer"}
@@ -88,7 +93,7 @@ func (g schemer) value(v reflect.Value, path string) schema {
 	case reflect.Struct:
 		return g.fields(v, path)
 	case reflect.Map:
-		return schema{"type": []string{"object", "null"}, "additionalProperties": g.element(v.Type().Elem(), path+".*")}
+		return schema{"type": []string{"object", "null"}, "additionalProperties": g.described(v.Type().Elem(), path+".*")}
 	case reflect.Slice:
 		return schema{"type": []string{"array", "null"}, "items": g.element(v.Type().Elem(), path+".*")}
 	case reflect.Bool:
@@ -106,6 +111,15 @@ func (g schemer) value(v reflect.Value, path string) schema {
 
 // str is the schema of a string: 3.2 is one too.
 func str() schema { return schema{"type": []string{"string", "number"}} }
+
+// described is the schema of what has a name in a map, with its description.
+func (g schemer) described(t reflect.Type, path string) schema {
+	s := g.element(t, path)
+	if help := g.says.of(path, true); help != "" {
+		s["description"] = strings.TrimSuffix(help, ".") + "."
+	}
+	return s
+}
 
 // element is the schema of what a map or a list has, with the defaults of a new one.
 func (g schemer) element(t reflect.Type, path string) schema {
@@ -128,7 +142,7 @@ func (g schemer) policy() schema {
 			s = g.fields(reflect.Indirect(reflect.ValueOf(o)), "policy")
 		}
 		s["type"], s["additionalProperties"], s["required"] = "object", false, []string{"name"}
-		s["properties"].(schema)["name"] = schema{"const": name}
+		s["properties"].(schema)["name"] = schema{"const": name, "description": "The policy."}
 		forms = append(forms, s)
 	}
 	forms = append(forms, schema{"type": "null"})

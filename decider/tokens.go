@@ -16,13 +16,13 @@ type TokenUser interface {
 type TokenOptions struct {
 	// BlockTokens is the number of tokens in a block, as in the engines' KV caches,
 	// until these report it.
-	BlockTokens int `yaml:"block_tokens"`
+	BlockTokens int `yaml:"block_tokens" help:"tokens in a block until the engines report how many theirs have; then those count"`
 	// OnUntokenized says what becomes of requests whose tokens are not to be
 	// had: "load_balance" places them by the rest of what is known, "reject"
 	// refuses them.
-	OnUntokenized string `yaml:"on_untokenized"`
+	OnUntokenized string `yaml:"on_untokenized" help:"what happens to chat and completion requests without tokens: load_balance places them by load, reject answers 400 or 503"`
 	// Timeout is how long a request waits for its tokens.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" help:"how long a request waits for its tokens; keep it well below the processing_timeout of the proxy"`
 }
 
 // maxBlockTokens bounds the size of a block. Smaller ones than minBlockTokens are not

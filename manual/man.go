@@ -34,8 +34,18 @@ func Man(app *kong.Application, notes Notes) (pages []Page) {
 	for _, c := range commands {
 		fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", roff(pageName(c)), roff(c.Help))
 	}
-	for _, s := range notes.Sections {
-		fmt.Fprintf(&b, ".SH %s\n", strings.ToUpper(s[0]))
+	writeSections(&b, notes.Sections)
+	pages = append(pages, Page{app.Name + ".1", b.String()})
+	for _, c := range commands {
+		pages = append(pages, Page{pageName(c) + ".1", page(app, c, notes)})
+	}
+	return pages
+}
+
+// writeSections writes titles with their paragraphs.
+func writeSections(b *strings.Builder, list [][2]string) {
+	for _, s := range list {
+		fmt.Fprintf(b, ".SH %s\n", strings.ToUpper(s[0]))
 		for i, p := range strings.Split(s[1], "\n") {
 			if i > 0 {
 				b.WriteString(".PP\n")
@@ -43,11 +53,6 @@ func Man(app *kong.Application, notes Notes) (pages []Page) {
 			b.WriteString(roff(p) + "\n")
 		}
 	}
-	pages = append(pages, Page{app.Name + ".1", b.String()})
-	for _, c := range commands {
-		pages = append(pages, Page{pageName(c) + ".1", page(app, c, notes)})
-	}
-	return pages
 }
 
 // page is the page of a command.

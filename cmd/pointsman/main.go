@@ -37,6 +37,7 @@ type cli struct {
 
 	Completion completionCmd `cmd:"" help:"Print the completions of a shell: bash, zsh or fish."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Write the man pages into a folder."`
+	Reference  referenceCmd  `cmd:"" hidden:"" help:"Write the reference into a folder, in Markdown."`
 }
 
 // options of the parser, with the defaults that the commands share.

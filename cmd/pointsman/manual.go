@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"pointsman/config"
 	"pointsman/manual"
 )
 
@@ -28,7 +29,7 @@ func (c *manCmd) Run(app *kong.Kong) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	for _, p := range manual.Man(app.Model, notes) {
+	for _, p := range append(manual.Man(app.Model, notes), configurationFile().Page()) {
 		if err := os.WriteFile(filepath.Join(c.Dir, p.Name), []byte(p.Text), 0o644); err != nil {
 			return err
 		}
@@ -42,5 +43,25 @@ var notes = manual.Notes{Version: version, Sections: [][2]string{
 	{"Exit status", "0: no faults.\n1: faults, which are printed.\n2: wrong use of a command."},
 	{"Environment", "POINTSMAN_SESSION_HEADER: headers that carry a session id, separated by commas; overrides session.headers of the configuration.\nRAY_SERVE_SESSION_ID_HEADER_KEY: the same, where neither that nor the configuration names any."},
 	{"Files", "/etc/pointsman/pointsman.yaml: the configuration. `pointsman config --schema` prints a JSON Schema of it.\n/etc/default/pointsman: the environment of pointsman.service."},
-	{"See also", "haproxy(1), nginx(8)"},
+	{"See also", "pointsman.yaml(5), haproxy(1), nginx(8)"},
 }}
+
+// configurationFile is the man page of the configuration.
+func configurationFile() manual.File {
+	f := manual.File{
+		Name: "pointsman.yaml", Help: "configuration of pointsman.", Version: version,
+		Text: []string{
+			"One YAML file, by default /etc/pointsman/pointsman.yaml. Unknown keys and bad values are refused, all at once, each with its file, line and column.",
+			"Durations and sizes need a unit: 250ms, 10m, 128KiB. In the keys below, NAME stands for a name of your choice.",
+			"pointsman check proves the file, pointsman config prints what is in force, with all defaults, and pointsman config --schema prints a JSON Schema of it. systemctl reload pointsman applies a changed file.",
+		},
+		Sections: [][2]string{
+			{"Example", "pools: {llama: {replicas: {r1: {address: 10.0.0.1:8000}, r2: {address: 10.0.0.2:8000}}}}"},
+			{"See also", "pointsman(1), pointsman-check(1), pointsman-config(1)"},
+		},
+	}
+	for _, k := range config.Keys() {
+		f.Keys = append(f.Keys, manual.Entry{Path: k.Path, Default: config.Plain(k.Default), Meaning: config.Plain(k.Meaning)})
+	}
+	return f
+}

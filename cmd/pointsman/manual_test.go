@@ -42,9 +42,15 @@ func TestManPages(t *testing.T) {
 	if _, err := run(t, "man", dir); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.1"))
-	if err != nil || len(files) != len(pages) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.[15]"))
+	if err != nil || len(files) != len(pages)+1 {
 		t.Errorf("%v, %v", files, err)
+	}
+	keys := configurationFile().Page().Text
+	for _, want := range []string{`.B listen.spoe`, `.B pools.NAME.replicas.NAME.address`, `Default: 50ms`} {
+		if !strings.Contains(keys, want) {
+			t.Errorf("pointsman.yaml.5: no %s in\n%s", want, keys)
+		}
 	}
 	proxies.Tool(t, "groff")
 	for _, f := range files {

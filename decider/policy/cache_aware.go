@@ -20,15 +20,15 @@ type CacheAware struct {
 type CacheAwareOptions struct {
 	// CacheThreshold is the share of the prompt, 0 to 1, above which a request
 	// goes to the replica that was sent that share before.
-	CacheThreshold float64 `yaml:"cache_threshold"`
+	CacheThreshold float64 `yaml:"cache_threshold" help:"share of the prompt above which prefixes decide, 0 to 1"`
 	// The pool is out of balance when the most requests in flight exceed the
 	// fewest by more than BalanceAbsThreshold, and are more than
 	// BalanceRelThreshold times as many.
-	BalanceAbsThreshold int     `yaml:"balance_abs_threshold"`
-	BalanceRelThreshold float64 `yaml:"balance_rel_threshold"`
+	BalanceAbsThreshold int     `yaml:"balance_abs_threshold" help:"difference in requests in flight"`
+	BalanceRelThreshold float64 `yaml:"balance_rel_threshold" help:"factor, 1 or more"`
 	// MaxTreeSize is how many characters of the prompts sent to a replica are
 	// remembered.
-	MaxTreeSize int `yaml:"max_tree_size"`
+	MaxTreeSize int `yaml:"max_tree_size" help:"characters of prompts remembered per replica"`
 }
 
 // CacheAwareDefaults are the defaults of SGLang.

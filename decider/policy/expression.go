@@ -27,7 +27,7 @@ type Expression struct {
 // ExpressionOptions are the options of Expression.
 type ExpressionOptions struct {
 	// Formula is the cost of a replica, computed from the table quantities.
-	Formula string `yaml:"formula"`
+	Formula string `yaml:"formula" help:"the cost of a replica, at most 4096 bytes"`
 }
 
 // maxFormula is the maximum length of a formula in bytes.

@@ -21,20 +21,20 @@ type KVCost struct{ KVCostOptions }
 // KVCostOptions are the options of KVCost, named as in Dynamo.
 type KVCostOptions struct {
 	// PrefillLoadScale is the cost of a block to compute; a block in use costs 1.
-	PrefillLoadScale float64 `yaml:"prefill_load_scale"`
+	PrefillLoadScale float64 `yaml:"prefill_load_scale" help:"cost of a block to compute; a block in use costs 1"`
 	// OverlapCredit is the share of the cached tokens that is subtracted; more
 	// than 1 is a bonus.
-	OverlapCredit float64 `yaml:"overlap_credit"`
+	OverlapCredit float64 `yaml:"overlap_credit" help:"share of the cached tokens that is subtracted; more than 1 is a bonus"`
 	// OverlapCreditDecay reduces the credit of a replica that has more tokens in
 	// prefill than the candidate with the fewest: it is divided by 1 plus this
 	// times the difference in multiples of the prompt.
-	OverlapCreditDecay float64 `yaml:"overlap_credit_decay"`
+	OverlapCreditDecay float64 `yaml:"overlap_credit_decay" help:"reduces the credit of busy replicas: it is divided by 1 + this · the tokens in prefill above those of the least busy candidate / the tokens of the prompt"`
 	// ActiveRequestWeight is the cost of a request in flight, in blocks of 16
 	// tokens.
-	ActiveRequestWeight float64 `yaml:"active_request_weight"`
+	ActiveRequestWeight float64 `yaml:"active_request_weight" help:"cost of a request in flight, in blocks of 16 tokens; Dynamo's decode_active_request_weight"`
 	// Preset sets the other options: agentic is Dynamo's --agentic. As there, it
 	// takes precedence over them.
-	Preset string `yaml:"preset"`
+	Preset string `yaml:"preset" help:"agentic, Dynamo's --agentic: credit 2, scale 4, weight 64. It takes precedence over these three options, as in Dynamo"`
 }
 
 // KVCostDefaults are the defaults of Dynamo.

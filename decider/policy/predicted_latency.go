@@ -22,7 +22,7 @@ type PredictedLatencyOptions struct {
 	// Picker is max, which takes the lowest prediction, ties at random, or
 	// weighted_random, which draws a replica in proportion to its score: 1 for
 	// the lowest prediction, 0 for the highest.
-	Picker string `yaml:"picker"`
+	Picker string `yaml:"picker" help:"max: the lowest prediction, ties at random. weighted_random, which llm-d's guide uses: a replica is drawn in proportion to its score, which is 1 for the lowest prediction and 0 for the highest"`
 }
 
 // PredictedLatencyDefaults are the defaults of PredictedLatency.

@@ -25,17 +25,17 @@ type PrefixAffinity struct {
 type PrefixAffinityOptions struct {
 	// ImbalancedThreshold is the difference between the most and the fewest
 	// requests in flight above which PowerOfTwo chooses; .inf = never.
-	ImbalancedThreshold float64 `yaml:"imbalanced_threshold"`
+	ImbalancedThreshold float64 `yaml:"imbalanced_threshold" help:"difference in requests in flight; Ray's guides set 10"`
 	// MatchRateThreshold is the share of the prompt, 0 to 1, below which the
 	// request goes to the replica that was sent the least.
-	MatchRateThreshold float64 `yaml:"match_rate_threshold"`
+	MatchRateThreshold float64 `yaml:"match_rate_threshold" help:"share of the prompt below which prefixes do not count, 0 to 1"`
 	// DoEviction checks every EvictionIntervalSecs which replicas were sent
 	// more than EvictionThresholdChars, and forgets the least recent of it down
 	// to EvictionTargetChars.
-	DoEviction             bool    `yaml:"do_eviction"`
-	EvictionThresholdChars int     `yaml:"eviction_threshold_chars"`
-	EvictionTargetChars    int     `yaml:"eviction_target_chars"`
-	EvictionIntervalSecs   float64 `yaml:"eviction_interval_secs"`
+	DoEviction             bool    `yaml:"do_eviction" help:"forget the oldest prompts of a replica that was sent too much"`
+	EvictionThresholdChars int     `yaml:"eviction_threshold_chars" help:"characters above which it forgets"`
+	EvictionTargetChars    int     `yaml:"eviction_target_chars" help:"characters down to which it forgets"`
+	EvictionIntervalSecs   float64 `yaml:"eviction_interval_secs" help:"seconds between two checks"`
 }
 
 // PrefixAffinityDefaults are the defaults of Ray.

@@ -20,10 +20,10 @@ type PrefixCache struct {
 type PrefixCacheOptions struct {
 	// ImbalanceCount is the difference between the most and the fewest
 	// requests in flight above which prefixes do not count.
-	ImbalanceCount int `yaml:"imbalance_count"`
+	ImbalanceCount int `yaml:"imbalance_count" help:"difference in requests in flight above which prefixes do not count"`
 	// StandardDeviations is how far above the mean the requests in flight of a
 	// replica may be for its prefixes to count.
-	StandardDeviations float64 `yaml:"standard_deviations"`
+	StandardDeviations float64 `yaml:"standard_deviations" help:"standard deviations above the mean that a load may be, 0 or more"`
 }
 
 // PrefixCacheDefaults are the defaults of AIBrix.

@@ -27,12 +27,12 @@ type Session struct {
 // SessionOptions are the options of Session.
 type SessionOptions struct {
 	// Fallbacks is the number of fallbacks, 0 to 2.
-	Fallbacks int `yaml:"fallbacks"`
+	Fallbacks int `yaml:"fallbacks" help:"fallbacks of the session, 0 to 2, that HAProxy may use"`
 	// LoadBound sends a session to its next replica while its home has more
 	// than this many times the mean of requests in flight (Mirrokni, Thorup and
 	// Zadimoghaddam, "Consistent hashing with bounded loads", 2016). It is above
 	// 1; 0 = no bound.
-	LoadBound float64 `yaml:"load_bound"`
+	LoadBound float64 `yaml:"load_bound" help:"factor above 1: how many times the mean load a home may have"`
 }
 
 // SessionDefaults are the defaults of SessionOptions.

@@ -34,10 +34,10 @@ type weightedScorer struct {
 // WeightedOptions are the options of Weighted.
 type WeightedOptions struct {
 	// Scorers are the weights, 0 or more, by the names of Known.
-	Scorers map[string]float64 `yaml:"scorers"`
+	Scorers map[string]float64 `yaml:"scorers" help:"weights, 0 or more; a scorer that is not named has 0"`
 	// LRUCapacityPerServer is how much approximate_prefix remembers of a
 	// replica, in blocks of 64 tokens. The name is llm-d's.
-	LRUCapacityPerServer int `yaml:"lru_capacity_per_server"`
+	LRUCapacityPerServer int `yaml:"lru_capacity_per_server" help:"blocks of 64 tokens that approximate_prefix remembers per replica, 1 to 262144"`
 	// Known are the scorers that Scorers may name; nil = those of the table
 	// Scorers.
 	Known []NamedScorer `yaml:"-"`

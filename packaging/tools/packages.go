@@ -54,14 +54,14 @@ func (b *build) stage(arch string) (string, error) {
 		{"config/pointsman.yaml", "packaging/pointsman.yaml", false},
 		{"config/pointsman.default", "packaging/pointsman.default", false},
 	}
-	pages, err := filepath.Glob(filepath.Join(made, "man", "*.1"))
+	pages, err := filepath.Glob(filepath.Join(made, "man", "*.[15]"))
 	if err != nil {
 		return "", err
 	}
 	for _, p := range pages {
-		files = append(files, file{"common/usr/share/man/man1/" + filepath.Base(p) + ".gz", p, true})
+		files = append(files, file{"common/usr/share/man/man" + p[len(p)-1:] + "/" + filepath.Base(p) + ".gz", p, true})
 	}
-	for _, pattern := range []string{"docs/*.md", "docs/policies/*.md", "packaging/grafana/*", "packaging/prometheus/*"} {
+	for _, pattern := range []string{"docs/*.md", "docs/policies/*.md", "docs/tutorials/*.md", "docs/migration/*.md", "packaging/grafana/*", "packaging/prometheus/*"} {
 		list, err := filepath.Glob(filepath.Join(b.root, pattern))
 		if err != nil {
 			return "", err

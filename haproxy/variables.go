@@ -1,0 +1,25 @@
+package haproxy
+
+// Variable is a variable that an answer sets in HAProxy, below Prefix.
+type Variable struct{ Name, Meaning string }
+
+// Prefix is that of the variables of an answer.
+const Prefix = "txn.pm."
+
+// Variables are those that an answer may set. One that does not apply is not set.
+var Variables = []Variable{
+	{"why", "the reason for the decision, a word: the policy's, or why there is none"},
+	{"model", "the model, as configured"},
+	{"pool", "the pool, an HAProxy backend"},
+	{"server", "the replica chosen, a server of that backend"},
+	{"fallback1", "the replica to try when the first one refuses the connection"},
+	{"fallback2", "the replica to try after that"},
+	{"rank", "the rank inside the engine, of pools with data_parallel"},
+	{"prio", "the priority class for HAProxy's queues"},
+	{"offset", "the place within that class, in milliseconds"},
+	{"band", "the band of the request, with an admission"},
+	{"wait", "how long the agent held the request, in milliseconds; set with band"},
+	{"status", "the status of a refusal, such as 404, 429 or 503"},
+	{"reason", "the text of a refusal, for the client"},
+	{"retry_after", "seconds for the Retry-After of a refusal"},
+}
