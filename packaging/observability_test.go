@@ -131,14 +131,26 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// Each alert says how bad it is, what it means, and leads to a page that there is.
+// Each alert says how bad it is, what it means, and leads to what to do.
 func TestAlertsSayWhatToDo(t *testing.T) {
+	runbooks, err := os.ReadFile("../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(runbooks), "\n## "); n != len(rules(t)) {
+		t.Errorf("docs/alerts.md has %d parts for %d alerts", n, len(rules(t)))
+	}
 	for _, r := range rules(t) {
 		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: %v %v", r.Alert, r.Labels, r.Annotations)
 		}
-		if _, err := os.Stat(filepath.Join("..", r.Annotations["runbook"])); err != nil || r.Annotations["runbook"] == "" {
-			t.Errorf("%s: %v", r.Alert, err)
+		if want := "docs/alerts.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
+			t.Errorf("%s: runbook %q, want %s", r.Alert, r.Annotations["runbook"], want)
+		}
+		_, part, ok := strings.Cut(string(runbooks), "\n## "+r.Alert+"\n")
+		part, _, _ = strings.Cut(part, "\n## ")
+		if !ok || !strings.Contains(part, "*"+r.Labels["severity"]+"*") || !strings.Contains(part, "```sh\n") || !strings.Contains(part, "\n- ") {
+			t.Errorf("docs/alerts.md: %s has no severity, no command or nothing to do:\n%s", r.Alert, part)
 		}
 	}
 }
