@@ -27,7 +27,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install uninstall packages image release package-test debian demo test compiler setup check unit race e2e engines page lint cover fuzz bench soak clean
+.PHONY: help build install uninstall packages image release package-test debian docs demo test compiler setup check unit race e2e engines page lint cover fuzz bench soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,8 +35,14 @@ help: ## list the targets
 build: ## the binary, ./pointsman
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o pointsman ./cmd/pointsman
 
-install: build ## the binary, systemd units and, where there is none, a configuration
+install: build ## the binary, man pages, completions, units and, where there is none, a configuration
 	install -D -m 755 pointsman $(DESTDIR)$(PREFIX)/bin/pointsman
+	rm -rf dist/man && ./pointsman man dist/man
+	for s in 1 5; do install -d $(DESTDIR)$(PREFIX)/share/man/man$$s && install -m 644 dist/man/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s; done
+	for s in bash zsh fish; do ./pointsman completion $$s >dist/man/$$s; done
+	install -D -m 644 dist/man/bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pointsman
+	install -D -m 644 dist/man/zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pointsman
+	install -D -m 644 dist/man/fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pointsman.fish
 	test -e $(DESTDIR)/etc/pointsman/pointsman.yaml || install -D -m 644 packaging/pointsman.yaml $(DESTDIR)/etc/pointsman/pointsman.yaml
 	test -e $(DESTDIR)/etc/default/pointsman || install -D -m 640 packaging/pointsman.default $(DESTDIR)/etc/default/pointsman
 	install -D -m 644 templates/systemd/pointsman.service $(DESTDIR)/etc/systemd/system/pointsman.service
@@ -77,6 +83,8 @@ engines: ## two real vLLM on CPUs and two real llama.cpp behind both proxies; 6 
 
 uninstall: ## remove what install has put there, but for /etc/pointsman and /etc/default
 	rm -f $(DESTDIR)$(PREFIX)/bin/pointsman $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/pointsman.1 $(DESTDIR)$(PREFIX)/share/man/man1/pointsman-*.1 $(DESTDIR)$(PREFIX)/share/man/man5/pointsman.yaml.5
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pointsman $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pointsman $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pointsman.fish
 	rm -f $(DESTDIR)/etc/systemd/system/pointsman.service $(DESTDIR)/etc/systemd/system/pointsman-spoe.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
 
 packages: ## deb, rpm and tar for amd64 and arm64, in dist
@@ -98,7 +106,10 @@ debian: ## the packages on Debian 12 and 13 under a real systemd, as root, by th
 	cd packaging/tools && $(GO) run . -version '$(VERSION)' -arch "$$($(GO) env GOARCH)" -dist dist/debian packages
 	POINTSMAN_PACKAGES=$(CURDIR)/dist/debian $(GO) test -count 1 -v -timeout 40m ./test/debian
 
-page: ## the status page in a real Chromium, with axe-core; SHOTS=DIR for pictures
+docs: ## the documentation site in dist/docs, its links checked
+	cd packaging/site && $(GO) vet . && $(GO) test -count 1 . && $(GO) run -trimpath . -version '$(VERSION)'
+
+page: ## status page and documentation site in a real Chromium, with axe-core; SHOTS=DIR for pictures
 	@sh test/setup.sh page
 	POINTSMAN_PAGE=1 POINTSMAN_SHOTS=$(SHOTS) $(GO) test -count 1 -v ./test/page
 

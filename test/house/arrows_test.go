@@ -69,11 +69,12 @@ var arrows = map[string][]string{
 	"admin/exposition": {}, // names, types and texts of metrics
 	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":    {"admin/client", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"templates"},
 	"bench/workloads":  {"sim/trace"},
 	"packaging":        {},
+	"packaging/site":   {}, // a module of its own: the documentation site
 	"packaging/tools":  {}, // a module of its own: what it needs is not in the program
 
 	// Tests. Nothing imports them but tests.

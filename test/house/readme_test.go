@@ -36,17 +36,22 @@ func fences(t *testing.T, path, language string) []string {
 	return out
 }
 
-// The configurations of the README and of the pages for those who come from another
-// router are accepted, and their commands exist with the flags that they are given.
+// The configurations of the README, of the tutorials and of the pages for those who come
+// from another router are accepted, and their commands exist with the flags that they are given.
 func TestReadmeHolds(t *testing.T) {
 	bin := build(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "migration", "*-*.md"))
 	if err != nil || len(pages) < 4 {
 		t.Fatal(pages, err)
 	}
-	for _, name := range []string{"haproxy.md", "nginx.md", "litellm.md"} {
-		pages = append(pages, filepath.Join(root, "docs", "migration", name))
+	for _, name := range []string{"migration/haproxy.md", "migration/nginx.md", "migration/litellm.md", "start.md", "alerts.md"} {
+		pages = append(pages, filepath.Join(root, "docs", name))
 	}
+	tutorials, err := filepath.Glob(filepath.Join(root, "docs", "tutorials", "*.md"))
+	if err != nil || len(tutorials) < 4 {
+		t.Fatal(tutorials, err)
+	}
+	pages = append(pages, tutorials...)
 	for _, page := range append(pages, filepath.Join(root, "README.md")) {
 		t.Run(filepath.Base(page), func(t *testing.T) { pageHolds(t, bin, page) })
 	}
@@ -54,7 +59,7 @@ func TestReadmeHolds(t *testing.T) {
 
 func pageHolds(t *testing.T, bin, readme string) {
 	blocks := fences(t, readme, "yaml")
-	if len(blocks) == 0 {
+	if len(blocks) == 0 && filepath.Base(readme) != "alerts.md" {
 		t.Fatal("no configuration in it")
 	}
 	conf := filepath.Join(t.TempDir(), "pointsman.yaml")
@@ -85,6 +90,9 @@ func pageHolds(t *testing.T, bin, readme string) {
 						t.Errorf("make %s: %v\n%s", words[1], err, out)
 					}
 				case "pointsman":
+					if words[1] == "simulate" && (len(words) < 4 || words[3] != "agents" || os.Getenv("POINTSMAN_SOAK") != "") {
+						shows(t, bin, readme, words[1:])
+					}
 					at := []string{words[1]} // a command, or one below another
 					if words[1] == "attach" || words[1] == "detach" {
 						at = words[1:min(3, len(words))]
@@ -100,6 +108,25 @@ func pageHolds(t *testing.T, bin, readme string) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// shows runs a simulation of a page, and compares with what the page shows of it.
+func shows(t *testing.T, bin, page string, args []string) {
+	t.Helper()
+	out, err := exec.Command(bin, args...).Output()
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := strings.Split(args[slices.Index(args, "--policy")+1], ",")
+	for line := range strings.Lines(string(out)) {
+		if words := strings.Fields(line); len(words) > 5 && slices.Contains(policies, words[0]) && !strings.Contains(string(text), "\n"+line) {
+			t.Errorf("%s does not show what %v prints: %s", page, args, line)
 		}
 	}
 }

@@ -1,0 +1,5 @@
+module pointsman/packaging/site
+
+go 1.26
+
+require github.com/yuin/goldmark v1.8.7
