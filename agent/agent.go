@@ -31,6 +31,7 @@ import (
 	"pointsman/resolve"
 	"pointsman/spoa"
 	"pointsman/state"
+	"pointsman/tracing"
 )
 
 // Options say what an agent runs with.
@@ -65,6 +66,7 @@ type Agent struct {
 
 	recorder  *record.Recorder
 	recording recording
+	tracing   traced
 
 	watchers watchers
 	sources  *sources
@@ -106,6 +108,7 @@ func New(o Options) (*Agent, error) {
 		admin:    admin.New(in, set, o.Version),
 		conns:    listen.NewGroup("admin", admin.MaxConns, o.Log),
 		recorder: record.New(d, epoch, set),
+		tracing:  traced{counts: tracing.NewCounts(set)},
 		watchers: watchers{},
 		sources:  newSources(),
 		failed:   make(chan error, 8),
@@ -160,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	go a.tick(ctx)
 	a.watch()
 	a.applyRecord()
+	a.applyTracing()
 
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)

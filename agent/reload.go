@@ -24,6 +24,7 @@ func (a *Agent) reload() {
 	a.apply()
 	a.watch()
 	a.applyRecord()
+	a.applyTracing()
 	a.Log.Info("reloaded", "config", a.Config, "pools", len(a.decider.Pools()))
 	a.warn()
 }

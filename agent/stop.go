@@ -29,6 +29,7 @@ func (a *Agent) stop() {
 		a.cluster.stop()
 	}
 	a.stopRecording()
+	a.stopTracing()
 	a.recorder.Close()
 	if a.state != nil {
 		a.state.Close() // what comes from now on is the next life's

@@ -111,6 +111,7 @@ func (rep *report) all(c *resolve.Config, o Options) error {
 	}
 	rep.checkState(c)
 	rep.checkCluster(c)
+	rep.checkTracing(c)
 	if c.File.Listen.Nginx != "" || o.NginxConfig != "" {
 		if err := rep.checkNginx(c, o); err != nil {
 			return err

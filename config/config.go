@@ -41,6 +41,7 @@ type Config struct {
 	Record  Record  `yaml:"record"`
 	Cluster Cluster `yaml:"cluster"`
 	Budgets Budgets `yaml:"budgets"`
+	Tracing Tracing `yaml:"tracing"`
 	// Mode is that of the pools without one of their own.
 	Mode string `yaml:"mode"`
 	// Lease is how long a reservation lives without news of its request.
@@ -303,8 +304,9 @@ func Default() *Config {
 			KeyHeaders: slices.Clone(budgetKeyHeaders), MaxAccounts: budget.DefaultMostAccounts,
 			Keys: map[string]*BudgetKey{}, Limits: map[string]*BudgetLimit{},
 		},
-		Lease: decider.DefaultLease,
-		Mode:  ModeDecide,
+		Tracing: Tracing{Sample: DefaultSample},
+		Lease:   decider.DefaultLease,
+		Mode:    ModeDecide,
 	}
 }
 

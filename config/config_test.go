@@ -335,8 +335,8 @@ func TestPackagedFile(t *testing.T) {
 	defaults := Default()
 	defaults.Listen.Nginx, defaults.Listen.SocketGroup = c.Listen.Nginx, c.Listen.SocketGroup
 	defaults.HAProxy.Version, defaults.HAProxy.RuntimeAPI = c.HAProxy.Version, c.HAProxy.RuntimeAPI
-	defaults.Record.File = c.Record.File
-	if !reflect.DeepEqual(c.Listen, defaults.Listen) || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Record != defaults.Record || c.Lease != defaults.Lease || c.Mode != defaults.Mode ||
+	defaults.Record.File, defaults.Tracing.Endpoint = c.Record.File, c.Tracing.Endpoint
+	if !reflect.DeepEqual(c.Listen, defaults.Listen) || c.HAProxy != defaults.HAProxy || c.Nginx != defaults.Nginx || c.Scan != defaults.Scan || c.Record != defaults.Record || c.Tracing != defaults.Tracing || c.Lease != defaults.Lease || c.Mode != defaults.Mode ||
 		!slices.Equal(c.Session.Headers, defaults.Session.Headers) {
 		t.Errorf("the file shows other defaults than there are: %+v", c)
 	}

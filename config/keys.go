@@ -38,6 +38,8 @@ func Keys() (list []Key) {
 			switch {
 			case strings.HasPrefix(path, "….admission"):
 				path = "pools.NAME" + strings.TrimPrefix(path, "…")
+			case strings.HasPrefix(path, "….limits"):
+				path = "budgets" + strings.TrimPrefix(path, "…")
 			case strings.HasPrefix(path, "….bands"):
 				path = "pools.NAME.admission" + strings.TrimPrefix(path, "…")
 			case strings.HasPrefix(path, "."):
@@ -62,6 +64,12 @@ var sections = map[string]string{
 	"agent":                               "Where the agent runs, and where it keeps its memory.",
 	"record":                              "A trace of the traffic, without text or ids.",
 	"cluster":                             "The other agents, with which this one shares what it has reserved.",
+	"budgets":                             "Limits of tokens by API key, tenant and model.",
+	"budgets.keys":                        "API keys that have a name.",
+	"budgets.keys.NAME":                   "An API key.",
+	"budgets.limits":                      "The limits, by name, in their order of precedence.",
+	"budgets.limits.NAME":                 "A limit: what it counts apart, and for which requests it is.",
+	"tracing":                             "Spans of decisions, for OpenTelemetry.",
 	"cluster.tls":                         "Certificates for the connections between agents.",
 	"models":                              "Other names of models, and shares of pools.",
 	"pools":                               "The pools, by name: the replicas that serve the same models.",

@@ -44,6 +44,7 @@ func (v *validator) all(checks Checks) {
 	within(v, "scan.limit", v.config.Scan.Limit, 1<<10, 64<<20)
 	v.record()
 	v.cluster()
+	v.tracing()
 	v.mode("mode", v.config.Mode)
 	if dir := v.config.Agent.StateDir; dir != "" && dir != "off" && (!filepath.IsAbs(dir) || strings.ContainsFunc(dir, unicode.IsControl)) {
 		v.refuse("agent.state_dir", "%s; want the absolute path of a directory, such as /var/lib/pointsman, or off", quote(dir))

@@ -113,6 +113,7 @@ func (a *Agent) answer(w *spoa.Reply, r *intake.Request) {
 	if r.Decision.Status == 0 && r.Decision.Server == "" {
 		a.link.Undecided()
 	}
+	a.intake.Answered(r, "haproxy")
 	answer(w, r)
 }
 

@@ -31,6 +31,7 @@ type Intake struct {
 	bodies sync.Pool // scans without a request
 
 	responses responses
+	tracer    atomic.Pointer[Tracer] // nil = nothing is traced
 
 	modelUnknown atomic.Uint64
 	modelUnseen  atomic.Uint64
@@ -110,6 +111,7 @@ func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnse
 // called. Otherwise r.Decision is the answer. Nothing of in is kept. w.Decided
 // may be called before Handle returns; r must not be reused before it has.
 func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
+	i.begin(r, in.Headers)
 	if !i.Read(r, in) || !i.Prepare(r) || !i.charge(r, &in) || !r.Submit(w) {
 		return false
 	}

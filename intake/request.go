@@ -39,6 +39,7 @@ type Request struct {
 	raw      []byte       // the body that was scanned, until Prepare
 	turns    []uint64     // scratch of Prepare
 	separate bool         // the prompts of one tenant do not count for another
+	span     *Span        // set by Handle; nil = it is not traced
 }
 
 // Read fills r from what a proxy sent and finds its pool. When no pool serves

@@ -248,6 +248,7 @@ var bar, none = []byte{'|'}, []byte{'-'}
 func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	d := &s.request.Decision
 	s.tellBudget(resp)
+	a.intake.Answered(&s.request, "nginx")
 	if d.Status != 0 {
 		if d.Retry > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(d.Retry))

@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 	"nginx":        {"advice", "decider", "intake", "link", "listen", "templates"},
 	"record":       {"decider"},                                   // traffic, for sim/trace
 	"state":        {"decider"},                                   // the agent's memory on disk
+	"tracing":      {"intake", "session"},                         // spans of decisions
 	"cluster":      {"cluster/wire", "decider", "decider/budget"}, // what agents share
 	"cluster/wire": {"decider", "decider/budget"},
 	"admin":        {"admin/exposition", "admin/history", "admin/page", "cluster", "decider", "decider/budget", "decider/queue", "intake", "link", "record", "session", "state"},
@@ -62,12 +63,12 @@ var arrows = map[string][]string{
 	"resolve":          {"config", "decider", "decider/budget", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
 	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
 	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
-	"check":            {"admin/client", "advice", "cluster", "config", "haproxy", "nginx", "resolve", "templates"},
+	"check":            {"admin/client", "advice", "cluster", "config", "haproxy", "nginx", "resolve", "templates", "tracing"},
 	"admin/client":     {"admin", "cluster", "decider", "decider/budget", "engine", "link", "state"},
 	"admin/history":    {"decider"},
 	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
-	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state"},
+	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state", "tracing"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
