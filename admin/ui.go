@@ -42,8 +42,9 @@ func (s *Server) index(ctx *fasthttp.RequestCtx) {
 	if s.Refusals != nil {
 		in.Refusals = s.Refusals()
 	}
-	if s.Sections != nil {
-		in.Sections = s.Sections()
+	if s.Cluster != nil {
+		c := s.Cluster.Status()
+		in.Sections = []page.Section{peers(&c)}
 	}
 	var b bytes.Buffer
 	s.html(ctx, &b, page.Write(&b, &in, q))
@@ -165,7 +166,4 @@ type ui struct {
 	// Config, unless nil, returns the configuration in force as YAML, with secrets
 	// masked. It is set before Serve.
 	Config func() ([]byte, error)
-	// Sections, unless nil, returns further tables of the status page. It is set
-	// before Serve.
-	Sections func() []page.Section
 }

@@ -20,7 +20,6 @@ func TestStatusPage(t *testing.T) {
 	now := time.Now()
 	b.server.Sample(now)
 	b.server.Config = func() ([]byte, error) { return []byte("pools: {}\n"), nil }
-	b.server.Sections = func() []page.Section { return []page.Section{{ID: "peers", Title: "Peers of the cluster"}} }
 	b.server.Refusals = func() []string { return []string{"set server chat/r9"} }
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -31,7 +30,7 @@ func TestStatusPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(resp.Body())
-	for _, want := range []string{"<!doctype html>", "least_work", "Peers of the cluster", "set server chat/r9", "v1.2.3", `data-key="chat-`} {
+	for _, want := range []string{"<!doctype html>", "least_work", "set server chat/r9", "v1.2.3", `data-key="chat-`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}

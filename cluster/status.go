@@ -50,6 +50,24 @@ type PeerStatus struct {
 	Differed uint64  `json:"differed"` // times that a list was needed although nothing was missed
 }
 
+// Warnings say what keeps other agents and this one apart.
+func (s *Status) Warnings() (list []string) {
+	for _, w := range []struct {
+		n    uint64
+		text string
+	}{
+		{s.Refused, "messages or connections refused: another agent has another secret"},
+		{s.RefusedUs, "times refused by another agent: the secret or the cluster's name differs"},
+		{s.OtherVersion, "messages of another version ignored"},
+		{s.Namesake, "messages of another agent with the same name ignored: set cluster.agent"},
+	} {
+		if w.n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", w.n, w.text))
+		}
+	}
+	return list
+}
+
 // Status returns the node as it is now.
 func (n *Node) Status() Status {
 	s := Status{Cluster: n.Cluster, Agent: n.Agent, Epoch: epochName(n.epoch), Ready: n.IsReady(), Peers: []PeerStatus{}}

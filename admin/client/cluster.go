@@ -14,18 +14,8 @@ func printCluster(w io.Writer, c *cluster.Status) {
 	if !c.Ready {
 		fmt.Fprintln(w, "  joining: it waits for what the others know")
 	}
-	for _, warn := range []struct {
-		n    uint64
-		text string
-	}{
-		{c.Refused, "messages or connections refused: another agent has another secret"},
-		{c.RefusedUs, "times refused by another agent: the secret or the cluster's name differs"},
-		{c.OtherVersion, "messages of another version ignored"},
-		{c.Namesake, "messages of another agent with the same name ignored: set cluster.agent"},
-	} {
-		if warn.n > 0 {
-			fmt.Fprintf(w, "  %d %s\n", warn.n, warn.text)
-		}
+	for _, warn := range c.Warnings() {
+		fmt.Fprintf(w, "  %s\n", warn)
 	}
 	if len(c.Peers) == 0 {
 		fmt.Fprintln(w, "  no other agent has been heard")

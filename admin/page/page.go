@@ -39,8 +39,7 @@ type Input struct {
 	History  *history.History
 }
 
-// Section is a table that another part of the agent adds, such as the peers of a
-// cluster.
+// Section is a table that another part of the agent adds: the peers of a cluster.
 type Section struct {
 	ID       string // of its element
 	Title    string
