@@ -74,7 +74,7 @@ race: compiler ## the race detector: packages with goroutines, and one round on 
 	CGO_ENABLED=1 POINTSMAN_RACE=1 $(GO) test -count 1 -timeout 15m -run '$(RACE_ROUND)' ./test/e2e
 
 e2e: ## end-to-end tests on real proxies
-	$(GO) test -p 1 -count 1 -timeout 25m -skip '^($(shell echo $(ALONE) | tr ' ' '|'))$$' ./test/...
+	$(GO) test -p 1 -parallel 4 -count 1 -timeout 25m -skip '^($(shell echo $(ALONE) | tr ' ' '|'))$$' ./test/...
 	for t in $(ALONE); do $(GO) test -count 1 -timeout 5m -run "^$$t\$$" ./test/e2e || exit 1; done
 
 engines: ## two real vLLM on CPUs and two real llama.cpp behind both proxies; 6 GB in the cache folder
