@@ -147,7 +147,7 @@ func (p *plan) frontend(f *section) error {
 	if f.parent == nil && !p.version.AtLeast(3, 0) && !f.option("abortonclose") {
 		p.bare(f)
 	}
-	if d := f.parent; d != nil && !p.done[d] && !p.version.AtLeast(3, 4) && !f.option("abortonclose") {
+	if d := f.parent; d != nil && !p.done[d] && !p.version.AtLeast(3, 3) && !f.option("abortonclose") {
 		p.done[d] = true
 		p.add(d, d.end(), attach.Line{Text: "option abortonclose", Why: "a client that leaves takes its request with it"})
 	}
