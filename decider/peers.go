@@ -147,7 +147,7 @@ func (s *peers) apply(from string, e *Event) Applied {
 	p.reportedAt = now // by a proxy, or an engine
 	v := p.find(e.ID)
 	if v == nil {
-		p.reclaims.reported(e.ID, now)
+		p.reappeared(e.ID, now)
 		return AppliedBefore
 	}
 	if !s.concerned(from, e, v) {
@@ -193,7 +193,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	p := s.pool
 	v := p.find(e.ID)
 	if v == nil {
-		p.reclaims.reported(e.ID, now)
+		p.reappeared(e.ID, now)
 	} else {
 		switch {
 		case v.from != from:
@@ -278,7 +278,7 @@ func (s *peers) ended(v *reservation, e *Event, now time.Duration) {
 	o := Outcome{ID: e.ID, End: e.End, Status: e.Status, TTFT: e.TTFT, Redispatched: e.Redispatched}
 	if o.End == Expired {
 		p.caches.resetSize(v.replica)
-		p.reclaims.add(v.id)
+		p.reclaims.add(reclaimed{id: v.id})
 		if v.from == "" {
 			p.stats.Expired++
 		}

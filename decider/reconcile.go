@@ -25,32 +25,65 @@ type shortfall struct {
 	rounds      int           // how often it was there for lostAfter, in a row
 }
 
+// reclaimed is a request that was taken for lost.
+type reclaimed struct {
+	id       ID
+	replica  *Replica      // nil = another agent says so
+	before   time.Duration // its outcome was lost before
+	byEngine bool          // by the engine's count
+}
+
 // reclaims follows what was taken for lost. It lives under the pool's lock.
 type reclaims struct {
-	ids   [256]ID // the last ones
+	last  [256]reclaimed
 	next  int
 	doubt time.Duration // how long the next doubt lasts
 	until time.Duration // nothing is reclaimed before
 }
 
-func (c *reclaims) add(id ID) {
-	c.ids[c.next%len(c.ids)] = id
+func (c *reclaims) add(x reclaimed) {
+	c.last[c.next%len(c.last)] = x
 	c.next++
 }
 
-// reported notes that something is reported of a request without a reservation:
-// if it was reclaimed, what the replica reported was not all. It returns whether it
-// was.
-func (c *reclaims) reported(id ID, now time.Duration) bool {
-	for i := range c.ids[:min(c.next, len(c.ids))] {
-		if c.ids[i] == id {
-			c.ids[i] = ID{}
-			c.doubt = min(max(2*c.doubt, doubtFor), doubtMost)
-			c.until = now + c.doubt
-			return true
+// reappeared notes that something is reported of a request without a reservation. If
+// it was taken for lost, that was the wrong one: another one ends in its place, of
+// those that have not been reported since then. Where there is none, what the replica
+// reported was not all, and nothing is reclaimed for a while; this is returned.
+func (p *Pool) reappeared(id ID, now time.Duration) (doubted bool) {
+	c := &p.reclaims
+	for i := range c.last[:min(c.next, len(c.last))] {
+		if c.last[i].id != id {
+			continue
 		}
+		x := c.last[i]
+		c.last[i] = reclaimed{}
+		if v := p.silentSince(&x); v != nil {
+			c.add(reclaimed{v.id, x.replica, x.before, x.byEngine})
+			p.expire(v, now)
+			return false
+		}
+		c.doubt = min(max(2*c.doubt, doubtFor), doubtMost)
+		c.until = now + c.doubt
+		return true
 	}
 	return false
+}
+
+// silentSince is a reservation of ours whose outcome may be the one that x was taken
+// for, or nil.
+func (p *Pool) silentSince(x *reclaimed) *reservation {
+	if x.replica == nil {
+		return nil
+	}
+	a := &p.account
+	for i := a.slots[0].next; i != 0; i = a.at(i).next {
+		v := a.at(i)
+		if v.replica == x.replica && v.from == "" && v.lease-a.lease < x.before && (x.byEngine || v.replica.asked(v)) {
+			return v
+		}
+	}
+	return nil
 }
 
 // reconcile compares the reservations on r with what r holds now, as its engine
@@ -126,7 +159,11 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 			}
 			lost--
 			if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
-				p.reclaims.add(v.id)
+				x := reclaimed{id: v.id}
+				if v.from == "" {
+					x = reclaimed{v.id, r, s.since, s.byEngine}
+				}
+				p.reclaims.add(x)
 			}
 			if leads && v.from != "" {
 				p.report.ended(v, &Outcome{End: Expired})

@@ -79,6 +79,40 @@ func TestEngineThatCountsTooFew(t *testing.T) {
 	}
 }
 
+// Where the proxy reports ends only, nobody knows which requests were lost. Those that
+// were taken for lost and end later give way to others, so that the sum stays right.
+func TestTheWrongOnesAreTakenForLost(t *testing.T) {
+	for _, reappears := range []func(*Pool, ID){
+		func(p *Pool, id ID) { p.Finished(Outcome{ID: id, Server: []byte("r0")}) },
+		func(p *Pool, id ID) {
+			p.Connected(id, []byte("r0"))
+			p.Finished(Outcome{ID: id, Server: []byte("r0")})
+		},
+	} {
+		p, clock := newTestPool(LeastWork{}, 1)
+		var all []ID
+		for range 20 {
+			_, id := decide(p)
+			all = append(all, id)
+			clock.now += 10 * time.Millisecond
+		}
+		running := all[:12] // the ends of the last 8 are lost
+		for clock.now < 9*time.Second {
+			clock.now += 100 * time.Millisecond
+			p.Engine("r0").Signals(Signals{Running: len(running)})
+		}
+		for ; len(running) > 0; running = running[1:] {
+			if n := p.Status().Replicas[0].InFlight; n != len(running) {
+				t.Fatalf("%d in flight, and %d run", n, len(running))
+			}
+			reappears(p, running[0])
+		}
+		if n := p.Status().Reservations; n != 0 || p.reclaims.until != 0 {
+			t.Errorf("at the end %d, doubt until %v", n, p.reclaims.until)
+		}
+	}
+}
+
 // After a pause of the process the feed has time to catch up.
 func TestReclaimsWaitForTheFeed(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
