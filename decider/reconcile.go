@@ -29,7 +29,7 @@ type shortfall struct {
 type reclaimed struct {
 	id       ID
 	replica  *Replica      // nil = another agent says so
-	before   time.Duration // its outcome was lost before
+	at       time.Duration // when
 	byEngine bool          // by the engine's count
 }
 
@@ -59,7 +59,7 @@ func (p *Pool) reappeared(id ID, now time.Duration) (doubted bool) {
 		x := c.last[i]
 		c.last[i] = reclaimed{}
 		if v := p.silentSince(&x); v != nil {
-			c.add(reclaimed{v.id, x.replica, x.before, x.byEngine})
+			c.add(reclaimed{v.id, x.replica, x.at, x.byEngine})
 			p.expire(v, now)
 			return false
 		}
@@ -79,7 +79,7 @@ func (p *Pool) silentSince(x *reclaimed) *reservation {
 	a := &p.account
 	for i := a.slots[0].next; i != 0; i = a.at(i).next {
 		v := a.at(i)
-		if v.replica == x.replica && v.from == "" && v.lease-a.lease < x.before && (x.byEngine || v.replica.asked(v)) {
+		if v.replica == x.replica && v.from == "" && v.lease-a.lease < x.at && (x.byEngine || v.replica.asked(v)) {
 			return v
 		}
 	}
@@ -161,7 +161,7 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 			if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
 				x := reclaimed{id: v.id}
 				if v.from == "" {
-					x = reclaimed{v.id, r, s.since, s.byEngine}
+					x = reclaimed{v.id, r, now, s.byEngine}
 				}
 				p.reclaims.add(x)
 			}

@@ -91,10 +91,13 @@ func TestTheWrongOnesAreTakenForLost(t *testing.T) {
 	} {
 		p, clock := newTestPool(LeastWork{}, 1)
 		var all []ID
-		for range 20 {
+		for i := range 20 {
 			_, id := decide(p)
 			all = append(all, id)
 			clock.now += 10 * time.Millisecond
+			if i > 12 { // questions that are read after the first report
+				p.Engine("r0").Signals(Signals{Running: 12})
+			}
 		}
 		running := all[:12] // the ends of the last 8 are lost
 		for clock.now < 9*time.Second {
