@@ -74,7 +74,7 @@ race: compiler ## the race detector: packages with goroutines, and one round on 
 	CGO_ENABLED=1 POINTSMAN_RACE=1 $(GO) test -count 1 -timeout 15m -run '$(RACE_ROUND)' ./test/e2e
 
 e2e: ## end-to-end tests on real proxies
-	$(GO) test -p 1 -parallel 4 -count 1 -timeout 25m -skip '^($(shell echo $(ALONE) | tr ' ' '|'))$$' ./test/...
+	$(GO) test -p 1 -parallel 6 -count 1 -timeout 25m -skip '^($(shell echo $(ALONE) | tr ' ' '|'))$$' ./test/...
 	for t in $(ALONE); do $(GO) test -count 1 -timeout 5m -run "^$$t\$$" ./test/e2e || exit 1; done
 
 engines: ## two real vLLM on CPUs and two real llama.cpp behind both proxies; 6 GB in the cache folder
@@ -119,9 +119,9 @@ lint: ## golangci-lint
 cover: setup ## coverage of unit and end-to-end tests by package, at least 85 %
 	rm -rf coverage && mkdir -p coverage/unit coverage/e2e
 	$(GO) test -count 1 -covermode atomic -coverpkg "$$(echo $(COVERED) | tr ' ' ,)" $(UNIT) -args -test.gocoverdir=$(CURDIR)/coverage/unit >coverage/unit.log || { cat coverage/unit.log; exit 1; }
-	POINTSMAN_COVERDIR=$(CURDIR)/coverage/e2e $(GO) test -p 1 -count 1 -timeout 20m ./test/e2e
+	POINTSMAN_COVERDIR=$(CURDIR)/coverage/e2e $(GO) test -p 1 -parallel 6 -count 1 -timeout 20m ./test/e2e
 	@$(GO) tool covdata percent -i coverage/unit,coverage/e2e -pkg "$$(echo $(COVERED) | tr ' ' ,)" | \
-	  awk '{ sub("%", "", $$3); printf "%-28s %5.1f %%\n", $$1, $$3; if ($$3 < $(COVERAGE)) low = low " " $$1 } \
+	  awk '{ sub("%", "", $$3); printf "%-28s %5.1f %%\n", $$1, $$3; if ($$3 + 0 < $(COVERAGE)) low = low " " $$1 } \
 	  END { if (low != "") { print "below $(COVERAGE) %:" low; exit 1 } }'
 
 fuzz: ## each fuzz target for FUZZTIME, 30s by default

@@ -54,7 +54,7 @@ func (p *Pool) settle(v *reservation, id ID, server []byte, now time.Duration) *
 		return v
 	}
 	if v == nil {
-		p.reappeared(id, now)
+		reappeared(p, id, now)
 		p.admission.forget(id) // the proxy went ahead
 		return adopt(p, id, r, now)
 	}
@@ -180,7 +180,7 @@ func (p *Pool) finished(o Outcome) (ttft time.Duration) {
 	if v == nil || v.decided == nil && !v.unguided {
 		p.gone.add(o.ID) // the question may be waiting yet
 	}
-	if v == nil && p.reappeared(o.ID, now) {
+	if v == nil && reappeared(p, o.ID, now) {
 		p.report.doubted(o.ID, string(o.Server))
 	}
 	if v == nil && served != nil {

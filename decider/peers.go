@@ -147,7 +147,7 @@ func (s *peers) apply(from string, e *Event) Applied {
 	p.reportedAt = now // by a proxy, or an engine
 	v := p.find(e.ID)
 	if v == nil {
-		p.reappeared(e.ID, now)
+		reappeared(p, e.ID, now)
 		return AppliedBefore
 	}
 	if !s.concerned(from, e, v) {
@@ -193,7 +193,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	p := s.pool
 	v := p.find(e.ID)
 	if v == nil {
-		p.reappeared(e.ID, now)
+		reappeared(p, e.ID, now)
 	} else {
 		switch {
 		case v.from != from:

@@ -50,7 +50,7 @@ func (c *reclaims) add(x reclaimed) {
 // it was taken for lost, that was the wrong one: another one ends in its place, of
 // those that have not been reported since then. Where there is none, what the replica
 // reported was not all, and nothing is reclaimed for a while; this is returned.
-func (p *Pool) reappeared(id ID, now time.Duration) (doubted bool) {
+func reappeared(p *Pool, id ID, now time.Duration) (doubted bool) {
 	c := &p.reclaims
 	for i := range c.last[:min(c.next, len(c.last))] {
 		if c.last[i].id != id {
@@ -58,7 +58,7 @@ func (p *Pool) reappeared(id ID, now time.Duration) (doubted bool) {
 		}
 		x := c.last[i]
 		c.last[i] = reclaimed{}
-		if v := p.silentSince(&x); v != nil {
+		if v := silentSince(p, &x); v != nil {
 			c.add(reclaimed{v.id, x.replica, x.at, x.byEngine})
 			p.expire(v, now)
 			return false
@@ -72,7 +72,7 @@ func (p *Pool) reappeared(id ID, now time.Duration) (doubted bool) {
 
 // silentSince is a reservation of ours whose outcome may be the one that x was taken
 // for, or nil.
-func (p *Pool) silentSince(x *reclaimed) *reservation {
+func silentSince(p *Pool, x *reclaimed) *reservation {
 	if x.replica == nil {
 		return nil
 	}
