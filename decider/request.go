@@ -10,21 +10,21 @@ import (
 type Request struct {
 	ID         ID
 	Pool       *Pool
-	Model      string // as configured; "" when no route knows it
-	LoRA       string // Model again, when it is a LoRA adapter
-	Session    uint64 // hash of the session id
-	HasSession bool
+	Model      string   // as configured; "" when no route knows it
+	LoRA       string   // Model again, when it is a LoRA adapter
+	Session    uint64   // hash of the session id
 	Watched    uint64   // Session, whoever its tenant is: by this Watch finds it
 	Priority   int      // as the body says; lower is sooner, as in vLLM
 	Input      int      // prompt tokens, estimated
 	Output     int      // the most output tokens asked for, all choices together; -1 = unknown
 	Blocks     []uint64 // chained hashes of the prompt's blocks; only for pools whose policy asks
 	Stream     bool
-	Cut        bool   // part of the body is unknown
-	Short      bool   // Blocks are the first of more that are known: see Bounds.Blocks
-	OneToken   bool   // the answer is no text, as of embeddings
-	Exclude    string // a replica already tried
+	Cut        bool // part of the body is unknown
+	Short      bool // Blocks are the first of more that are known: see Bounds.Blocks
+	OneToken   bool // the answer is no text, as of embeddings
+	HasSession bool
 	Fixed      bool   // the proxy has chosen the pool: the request does not spill
+	Exclude    string // a replica already tried
 	Origin     uint64 // the process of the proxy that asked; 0 = unknown
 
 	// TextBlocks are the chained hashes of all blocks of the prompt's text, for a

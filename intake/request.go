@@ -29,17 +29,17 @@ type Request struct {
 	decider.Request
 	Decision decider.Decision
 	Budget   budget.Left // what its client may use
-	Queued   bool        // the body's priority is its place in the proxy's queues
 
 	// BeforeWait, unless nil, is called before Prepare waits for an engine.
 	BeforeWait func()
 
-	endpoint prompt.Endpoint
 	body     *prompt.Body // nil while the request is held
 	raw      []byte       // the body that was scanned, until Prepare
 	turns    []uint64     // scratch of Prepare
-	separate bool         // the prompts of one tenant do not count for another
 	span     *Span        // set by Handle; nil = it is not traced
+	endpoint prompt.Endpoint
+	Queued   bool // the body's priority is its place in the proxy's queues
+	separate bool // the prompts of one tenant do not count for another
 }
 
 // Read fills r from what a proxy sent and finds its pool. When no pool serves

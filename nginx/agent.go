@@ -149,7 +149,6 @@ type scratch struct {
 	agent    *Agent
 	request  intake.Request
 	buffers  // nil while the request is held
-	one      [1]byte
 	text     []byte
 	borrowed int64 // of Agent.memory
 	hold

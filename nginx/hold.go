@@ -14,6 +14,7 @@ type hold struct {
 	conn  *lendable
 	next  []byte       // the location
 	ready atomic.Int32 // of conn and decision
+	one   [1]byte      // of the body, where it must be longer than its limit
 }
 
 // lending is a listener whose connections can be lent to a request that is held.
