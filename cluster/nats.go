@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"cmp"
+	"context"
 	"crypto/subtle"
 	"crypto/tls"
 	"encoding/hex"
@@ -8,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,10 @@ type NATSOptions struct {
 
 	Listen string   // which other agents connect to at this address
 	Peers  []string // and which connects to these; names may stand for several
+
+	// Lookup replaces the system's resolver in tests; nil = the resolver.
+	Lookup func(ctx context.Context, host string) ([]string, error)
+	every  time.Duration // between two look-ups, in tests
 }
 
 // Limits of the bus inside the agent, and of the connection to it. What exceeds them
@@ -48,6 +53,7 @@ const (
 type natsBus struct {
 	conn   *nats.Conn
 	server *server.Server // inside the agent; nil = the operator's
+	routes *routes        // to peers that are given by names; nil = none is
 	auth   *routeAuth
 	slow   atomic.Uint64
 }
@@ -88,12 +94,13 @@ func OpenNATS(o NATSOptions) (Bus, error) {
 	}
 	conn, err := nats.Connect(target, options...)
 	if err != nil {
-		if b.server != nil {
-			b.server.Shutdown()
-		}
+		b.shutdown()
 		return nil, fmt.Errorf("cluster.nats: %w", err)
 	}
 	b.conn = conn
+	if b.routes != nil {
+		b.routes.start() // now: a change of routes disturbs a connection that is being made
+	}
 	return b, nil
 }
 
@@ -129,12 +136,18 @@ func (b *natsBus) embed(o *NATSOptions) error {
 			Compression: server.CompressionOpts{Mode: server.CompressionOff},
 		},
 	}
+	if ip := net.ParseIP(host); port != server.RANDOM_PORT && host != "" && (ip == nil || !ip.IsUnspecified()) {
+		// Others hear of this agent by the address at which it listens, not by the one that
+		// it calls from.
+		options.Cluster.Advertise = o.Listen
+	}
 	if o.TLS != nil {
 		options.Cluster.TLSConfig, options.Cluster.TLSTimeout = o.TLS, 5
 	}
 	for _, peer := range o.Peers {
-		options.Routes = append(options.Routes, &url.URL{Scheme: "nats", Host: peer, User: url.UserPassword(routeUser, password)})
+		options.Routes = append(options.Routes, routeURL(peer, password))
 	}
+	started := options.Clone()
 	s, err := server.NewServer(options)
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
@@ -150,6 +163,12 @@ func (b *natsBus) embed(o *NATSOptions) error {
 		return fmt.Errorf("cluster.listen: the server does not start at %s", o.Listen)
 	}
 	b.server = s
+	if names := namesOf(o.Peers); len(names) > 0 {
+		b.routes = &routes{options: started, server: s, listen: o.Listen, peers: names, lookup: o.Lookup, every: cmp.Or(o.every, resolveEvery)}
+		if o.Lookup == nil {
+			b.routes.lookup = net.DefaultResolver.LookupHost
+		}
+	}
 	return nil
 }
 
@@ -208,6 +227,14 @@ func (b *natsBus) Slow() uint64 { return b.slow.Load() }
 func (b *natsBus) Close() {
 	_ = b.conn.FlushTimeout(time.Second) // as much as goes
 	b.conn.Close()
+	b.shutdown()
+}
+
+// shutdown ends the server inside the agent.
+func (b *natsBus) shutdown() {
+	if b.routes != nil {
+		b.routes.stop()
+	}
 	if b.server != nil {
 		b.server.Shutdown()
 	}
