@@ -38,7 +38,7 @@ func newCluster(c *config.Cluster, d *decider.Decider, o Options, epoch time.Tim
 	}
 	var secured *tls.Config
 	if c.TLS.On() {
-		if secured, err = cluster.ReadTLS(c.TLS.Cert, c.TLS.Key, c.TLS.CA); err != nil {
+		if secured, err = (cluster.TLSFiles{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}).Read(); err != nil {
 			return nil, err
 		}
 	}

@@ -59,7 +59,7 @@ func TestHeadlessName(t *testing.T) {
 	host := func(i int) string { return fmt.Sprint("127.0.0.", 10+i) }
 	start := func(i int) *natsNode {
 		return startNATSNode(t, fmt.Sprint("agent", i), "a shared secret", net.JoinHostPort(host(i), port),
-			[]string{net.JoinHostPort("agents.invalid", port)}, func(o *NATSOptions) { o.Lookup, o.every = dns.lookup, 50 * time.Millisecond })
+			[]string{net.JoinHostPort("agents.invalid", port)}, func(o *NATSOptions) { o.Lookup, o.every = dns.lookup, 50*time.Millisecond })
 	}
 	nodes := []*natsNode{start(0)} // before the name exists
 	dns.set(host(0))

@@ -2,9 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,29 +38,4 @@ func ReadSecret(cluster, file string) (s wire.Secret, err error) {
 		return s, fmt.Errorf("cluster.secret_file: %s holds %d bytes; want at least %d, such as from openssl rand -hex 32", file, len(text), leastSecret)
 	}
 	return wire.NewSecret(cluster, text), nil
-}
-
-// ReadTLS reads the files of TLS. cert and key may be empty where only the other
-// side shows a certificate, ca for the authorities that the system knows.
-func ReadTLS(cert, key, ca string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("cluster.tls: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	if ca != "" {
-		text, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("cluster.tls.ca: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, errors.New("cluster.tls.ca: no certificate in " + ca)
-		}
-		c.RootCAs, c.ClientCAs = pool, pool
-	}
-	return c, nil
 }

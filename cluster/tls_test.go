@@ -1,7 +1,12 @@
 package cluster
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"pointsman/test/proxies"
 )
@@ -14,7 +19,7 @@ func TestTLS(t *testing.T) {
 	ours, theirs := proxies.NewAuthority(t, dir, "ours"), proxies.NewAuthority(t, dir, "theirs")
 	secured := func(a *proxies.Authority, name, ca string) natsSetting {
 		cert, key := a.Certificate(name)
-		c, err := ReadTLS(cert, key, ca)
+		c, err := TLSFiles{cert, key, ca}.Read()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,4 +47,47 @@ func TestTLS(t *testing.T) {
 	if s := a.Status(); len(s.Peers) != 2 || a.reservations() != 1 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestDocumentedTLS makes certificates by the commands of the documentation, for another
+// address. Nothing is found wrong with them, and agents connect by them.
+func TestDocumentedTLS(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed")
+	}
+	page, err := os.ReadFile("../docs/cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ran := t.TempDir(), 0
+	for i, part := range strings.Split(string(page), "```sh\n")[1:] {
+		part, _, _ = strings.Cut(part, "```")
+		if !strings.Contains(part, "ca.pem") {
+			continue
+		}
+		ran++
+		cmd := exec.Command("sh", "-ec", strings.ReplaceAll(part, "10.0.0.5", "127.0.0.1"))
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("block %d: %v\n%s\n%s", i, err, part, out)
+		}
+	}
+	if ran != 2 {
+		t.Fatalf("%d blocks of commands", ran)
+	}
+	files := TLSFiles{filepath.Join(dir, "agent1.pem"), filepath.Join(dir, "agent1.key"), filepath.Join(dir, "ca.pem")}
+	faults, warnings, err := files.Examine(time.Now(), "127.0.0.1:9910", nil)
+	if err != nil || len(faults)+len(warnings) > 0 {
+		t.Fatal(err, faults, warnings)
+	}
+	secured := func(o *NATSOptions) {
+		if o.TLS, err = files.Read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := freeAddress(t)
+	a := startNATSNode(t, "a", "a shared secret", first, nil, secured)
+	b := startNATSNode(t, "b", "a shared secret", freeAddress(t), []string{first}, secured)
+	a.decide(1)
+	until(t, "the other agent knows the reservation", func() bool { return b.reservations() == 1 })
 }

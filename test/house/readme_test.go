@@ -44,7 +44,7 @@ func TestReadmeHolds(t *testing.T) {
 	if err != nil || len(pages) < 4 {
 		t.Fatal(pages, err)
 	}
-	for _, name := range []string{"migration/haproxy.md", "migration/nginx.md", "migration/litellm.md", "start.md", "alerts.md"} {
+	for _, name := range []string{"migration/haproxy.md", "migration/nginx.md", "migration/litellm.md", "start.md", "alerts.md", "cluster.md"} {
 		pages = append(pages, filepath.Join(root, "docs", name))
 	}
 	tutorials, err := filepath.Glob(filepath.Join(root, "docs", "tutorials", "*.md"))

@@ -40,16 +40,20 @@ func NewAuthority(t testing.TB, dir, name string) *Authority {
 	return a
 }
 
-// Certificate makes a certificate for localhost and 127.0.0.1, and returns the files
-// of it and of its key.
-func (a *Authority) Certificate(name string) (cert, key string) {
+// Certificate makes a certificate for localhost and 127.0.0.1, as the edits change it, and
+// returns the files of it and of its key.
+func (a *Authority) Certificate(name string, edits ...func(*x509.Certificate)) (cert, key string) {
 	a.t.Helper()
 	a.n++
-	private, der := a.sign(&x509.Certificate{
+	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1 + a.n), Subject: pkix.Name{CommonName: name}, NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, a.key)
+	}
+	for _, edit := range edits {
+		edit(c)
+	}
+	private, der := a.sign(c, a.key)
 	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
 	a.write(cert, "CERTIFICATE", der)
 	text, err := x509.MarshalPKCS8PrivateKey(private)
