@@ -64,7 +64,7 @@ type Options struct {
 type Node struct {
 	Options
 	epoch   uint64
-	bus     Bus
+	bus     atomic.Pointer[Bus] // nil until Connect: the agent's metrics are served before
 	started time.Duration
 	start   func(func()) // runs what takes longer in a goroutine
 
@@ -127,7 +127,7 @@ func (n *Node) direct(agent string) string {
 
 // Connect connects the node to a bus.
 func (n *Node) Connect(bus Bus) error {
-	n.bus = bus
+	n.bus.Store(&bus)
 	for _, subject := range []string{n.subject(), n.direct(n.Agent)} {
 		if err := bus.Subscribe(subject, n.receive); err != nil {
 			return err

@@ -64,11 +64,12 @@ func (n *Node) publish() {
 // send seals and publishes a message. The caller holds the lock of publishing.
 func (n *Node) send(subject string, kind wire.Kind, body []byte) {
 	p := &n.publishing
-	if n.leaving.Load() || n.bus == nil {
+	bus := n.bus.Load()
+	if n.leaving.Load() || bus == nil {
 		return
 	}
 	p.message = p.key.Seal(p.message[:0], wire.Head{Kind: kind, Epoch: n.epoch, From: n.Agent}, body)
-	if err := n.bus.Publish(subject, p.message); err != nil {
+	if err := (*bus).Publish(subject, p.message); err != nil {
 		p.failed++
 		return
 	}

@@ -76,10 +76,12 @@ func (n *Node) Status() Status {
 	s.SentMessages, s.SentBytes, s.SentEvents, s.lists, s.failed = p.messages, p.bytes, p.events, p.lists, p.failed
 	p.mu.Unlock()
 	s.overflow = n.journal.lostSoFar()
-	if n.bus != nil {
-		s.Bus = n.bus.State()
+	var bus Bus
+	if p := n.bus.Load(); p != nil {
+		bus = *p
+		s.Bus = bus.State()
 	}
-	if b, ok := n.bus.(interface{ Slow() uint64 }); ok {
+	if b, ok := bus.(interface{ Slow() uint64 }); ok {
 		s.slow = b.Slow()
 	}
 	n.mu.Lock()
@@ -88,7 +90,7 @@ func (n *Node) Status() Status {
 	s.counts = n.counts
 	s.ReceivedMessages, s.ReceivedBytes = n.counts.received, n.counts.receivedBytes
 	s.Refused, s.OtherVersion, s.Namesake = n.counts.refused, n.counts.otherVersion, n.counts.namesake
-	if b, ok := n.bus.(interface{ Refused() (others, us uint64) }); ok {
+	if b, ok := bus.(interface{ Refused() (others, us uint64) }); ok {
 		others, us := b.Refused()
 		s.Refused += others
 		s.RefusedUs = us

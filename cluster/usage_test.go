@@ -38,7 +38,7 @@ func TestBudgetsAreShared(t *testing.T) {
 	if v := charge(nodes[1], 200); !v.Refused || v.Remaining != 100 {
 		t.Errorf("%+v", v)
 	}
-	nodes[0].bus.Close()
+	(*nodes[0].bus.Load()).Close()
 	pass(time.Minute)
 	net.pass(5 * time.Second)
 	if v := charge(nodes[1], 1000); v.Refused {
