@@ -21,3 +21,27 @@ func TestReadsTheContextLength(t *testing.T) {
 		}
 	}
 }
+
+// FuzzModels: whatever an engine lists as its models, the context stays within bounds
+// and the names of adapters are short.
+func FuzzModels(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"m","max_model_len":32768},{"id":"a","parent":"m","max_model_len":null}]}`))
+	f.Add([]byte(`{"data":[{"id":"m","max_model_len":-1e308},{"id":"\ud800","parent":""}]}`))
+	f.Add([]byte(`{"data":[[[[`))
+	r := newRig(Options{}, &fakeEngine{page: busy})
+	s := r.scrapers[0]
+	var names []string
+	s.onAdapters = func(list []string) { names = list }
+	f.Fuzz(func(t *testing.T, page []byte) {
+		names = nil
+		s.readModels(page)
+		if c := r.pool.Bounds().Context; c < 1 || c > 1e9 {
+			t.Fatalf("a context of %d tokens", c)
+		}
+		for _, n := range names {
+			if n == "" || len(n) > maxAdapterName {
+				t.Fatalf("an adapter %q", n)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -130,10 +131,20 @@ func TestBandsShieldChat(t *testing.T) {
 }
 
 // TestTenantsAreShielded: one tenant sends ten times as much as the other, in the
-// second run more than the setup can serve. The other tenant is protected.
+// second run more than the setup can serve. The other tenant is protected: what it has
+// to wait for is what a replica computes, and the 1,024 tokens that keep it busy.
 func TestTenantsAreShielded(t *testing.T) {
 	skipIfShort(t)
-	tr := traceOf(6000, 3, func(i int, random *rand.Rand) trace.Request {
+	for seed := range uint64(6) { // of 30 traces none is above 1.28 and 1.36
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			tenantIsShielded(t, seed)
+		})
+	}
+}
+
+func tenantIsShielded(t *testing.T, seed uint64) {
+	tr := traceOf(6000, seed, func(i int, random *rand.Rand) trace.Request {
 		c := trace.Request{Input: 200 + random.IntN(8000), Output: 50 + random.IntN(300), Tenant: 1}
 		if i%11 == 0 {
 			c.Group, c.Tenant = 1, 2
@@ -145,7 +156,7 @@ func TestTenantsAreShielded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, load := range []float64{0.95, 1.2} {
+	for load, most := range map[float64]float64{0.95: 1.35, 1.2: 1.45} {
 		o := Options{Setup: published, Rate: load * saturation / 11, Seed: 1, Policy: leastWork}
 		alone, err := Run(small, o)
 		if err != nil {
@@ -161,10 +172,10 @@ func TestTenantsAreShielded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ratio := p90(fair.Groups[1].TTFT) / p90(alone.TTFT)
-		t.Logf("load %.2f: the small tenant's p90 alone %.2f s, unfair %.2f s, fair %.2f s (%.2f)", load, p90(alone.TTFT), p90(unfair.Groups[1].TTFT), p90(fair.Groups[1].TTFT), ratio)
-		if ratio > 1.3 {
-			t.Errorf("load %.2f: the small tenant's p90 is %.2f times its own when alone, want at most 1.3", load, ratio)
+		of := func(r *Result) float64 { return p90(r.Groups[1].TTFT) / p90(alone.TTFT) }
+		t.Logf("load %.2f: the small tenant's p90 alone %.2f s, unfair %.2f s, fair %.2f s (%.2f)", load, p90(alone.TTFT), p90(unfair.Groups[1].TTFT), p90(fair.Groups[1].TTFT), of(fair))
+		if of(fair) > most || of(unfair) < most {
+			t.Errorf("load %.2f: the small tenant's p90 is %.2f times its own when alone, want at most %.2f; without fairness %.2f", load, of(fair), most, of(unfair))
 		}
 	}
 }

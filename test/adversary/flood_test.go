@@ -17,8 +17,8 @@ import (
 )
 
 // TestFlood opens connections that send half a request and wait, and sends as many
-// requests as go through besides. Those are decided and served, and the agent keeps
-// its memory.
+// requests as go through besides. Those are decided and served, the agent keeps its
+// memory, and nothing of the flood stays.
 func TestFlood(t *testing.T) {
 	rig.OnEach(t, rig.Rotated(t), func(t *testing.T, r rig.Release) {
 		conns, clients, length := 800, 32, 3*time.Second
@@ -50,6 +50,8 @@ func TestFlood(t *testing.T) {
 				t.Fatalf("connection %d: %v", i, err)
 			}
 		}
+		goroutines := func() int { return int(s.Agent.Metrics()["go_goroutines"]) }
+		calm := goroutines()
 		before := s.Agent.RSS()
 		client := rig.NewClient(clients, true, false)
 		defer client.CloseIdleConnections()
@@ -93,9 +95,17 @@ func TestFlood(t *testing.T) {
 		if served < 10 {
 			t.Errorf("%d of 20 slow requests were served", served)
 		}
-		if p := s.Agent.Settled(rig.Pool); p.FellOpen != 0 {
+		p := s.Agent.Settled(rig.Pool)
+		s.Idle(p)
+		if p.FellOpen != 0 {
 			t.Errorf("%d requests went on without a decision", p.FellOpen)
 		}
+		// The proxy keeps connections to the agent, at most one for each question that it
+		// has asked at a time.
+		rig.Eventually(t, 20*time.Second, "the goroutines of the flood have ended", func() (bool, string) {
+			now := goroutines()
+			return now <= calm+2*clients+32, fmt.Sprintf("%d, before %d", now, calm)
+		})
 	})
 }
 

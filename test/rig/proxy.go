@@ -89,6 +89,9 @@ type Proxy interface {
 	NoReplica() int
 	// Ask asks the agent for a decision in its own protocol.
 	Ask(id string, body []byte) (Question, error)
+	// Peer connects to the agent as the proxy does, for many questions. Each peer has a
+	// number of its own.
+	Peer(number int) (Peer, error)
 	// Garbage sends garbage to each address at which the agent listens to it.
 	Garbage(rounds int)
 	// CountsGarbage are the metrics that count it.

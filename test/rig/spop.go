@@ -61,6 +61,16 @@ func (s spop) receive(kind byte) error {
 	return nil
 }
 
+// hello opens the conversation.
+func (s spop) hello() error {
+	hello := pair(nil, "supported-versions", "2.0")
+	hello = number(append(text(hello, "max-frame-size"), 3), 131068)
+	if err := s.Send(haproxyHello, pair(hello, "capabilities", "pipelining")); err != nil {
+		return err
+	}
+	return s.receive(agentHello)
+}
+
 func (s spop) Answered() error { return s.receive(ack) }
 func (s spop) Close()          { s.c.Close() }
 
@@ -71,12 +81,7 @@ func (h *HAProxy) Ask(id string, body []byte) (Question, error) {
 		return nil, err
 	}
 	s := spop{c}
-	hello := pair(nil, "supported-versions", "2.0")
-	hello = number(append(text(hello, "max-frame-size"), 3), 131068)
-	if err := s.Send(haproxyHello, pair(hello, "capabilities", "pipelining")); err != nil {
-		return s, err
-	}
-	if err := s.receive(agentHello); err != nil {
+	if err := s.hello(); err != nil {
 		return s, err
 	}
 	m := append(text(nil, "pm-route"), 3)
