@@ -4,6 +4,7 @@ GO       ?= go
 PREFIX   ?= /usr/local
 PROXY    ?= haproxy
 FUZZTIME ?= 30s
+MAINTAINER ?=
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
@@ -49,6 +50,7 @@ install: build ## the binary, man pages, completions, units and, where there is 
 	install -D -m 644 templates/systemd/pointsman-spoe.socket $(DESTDIR)/etc/systemd/system/pointsman-spoe.socket
 	install -D -m 644 templates/systemd/pointsman-nginx.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
 	install -D -m 644 templates/systemd/pointsman.sysusers $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
+	test -n "$(DESTDIR)" || ! getent group haproxy >/dev/null || install -D -m 644 templates/systemd/pointsman-haproxy.sysusers /usr/lib/sysusers.d/pointsman-haproxy.conf
 
 demo: build ## a real HAProxy (PROXY=nginx for nginx), fake replicas, the agent
 	@sh test/setup.sh $(PROXY)
@@ -82,20 +84,20 @@ engines: ## two real vLLM on CPUs and two real llama.cpp behind both proxies; 6 
 	POINTSMAN_ENGINES=1 CI=true $(GO) test -count 1 -v -timeout 60m ./test/engines
 
 uninstall: ## remove what install has put there, but for /etc/pointsman and /etc/default
-	rm -f $(DESTDIR)$(PREFIX)/bin/pointsman $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf
+	rm -f $(DESTDIR)$(PREFIX)/bin/pointsman $(DESTDIR)/usr/lib/sysusers.d/pointsman.conf $(DESTDIR)/usr/lib/sysusers.d/pointsman-haproxy.conf
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/pointsman.1 $(DESTDIR)$(PREFIX)/share/man/man1/pointsman-*.1 $(DESTDIR)$(PREFIX)/share/man/man5/pointsman.yaml.5
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pointsman $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pointsman $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pointsman.fish
 	rm -f $(DESTDIR)/etc/systemd/system/pointsman.service $(DESTDIR)/etc/systemd/system/pointsman-spoe.socket $(DESTDIR)/etc/systemd/system/pointsman-nginx.socket
 
 packages: ## deb, rpm and tar for amd64 and arm64, in dist
-	cd packaging/tools && $(GO) run . -version '$(VERSION)' packages
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' -maintainer '$(MAINTAINER)' packages
 
 image: ## an OCI image for amd64 and arm64, in dist, without a daemon
-	cd packaging/tools && $(GO) run . -version '$(VERSION)' image
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' -maintainer '$(MAINTAINER)' image
 
 release: ## packages, image, what is in them, and checksums
 	rm -rf dist
-	cd packaging/tools && $(GO) run . -version '$(VERSION)' release
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' -maintainer '$(MAINTAINER)' release
 
 package-test: release ## install, upgrade, remove and purge the packages; run the image; build all again
 	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 15m -run Package ./packaging

@@ -73,11 +73,17 @@ type Agent struct {
 	failed   chan error // of the servers
 }
 
+// Refused is an error of the configuration, or of a file that it names: another start
+// meets it again.
+type Refused struct{ error }
+
+func (r Refused) Unwrap() error { return r.error }
+
 // New loads the configuration and returns an agent that runs with it.
 func New(o Options) (*Agent, error) {
 	conf, err := resolve.Load(o.Config, resolve.Options{Policies: o.Policies})
 	if err != nil {
-		return nil, err
+		return nil, Refused{err}
 	}
 	set := metrics.NewSet()
 	epoch := time.Now()
@@ -86,7 +92,7 @@ func New(o Options) (*Agent, error) {
 	d.Secret = secret(kept)
 	shared, err := newCluster(&conf.File.Cluster, d, o, epoch)
 	if err != nil {
-		return nil, err
+		return nil, Refused{err}
 	}
 	d.Budgets = budget.New(func() time.Duration { return time.Since(epoch) }, d.Secret)
 	in := intake.New(d)

@@ -33,7 +33,7 @@ func (a *Agent) servers() []server {
 // used are closed, with a warning.
 func (a *Agent) serve(s *sockets) error {
 	defer s.close(a.Log)
-	s.mode, s.group = a.conf.File.Listen.Mode(), a.conf.File.Listen.SocketGroup
+	s.mode, s.group = a.conf.File.Listen.Mode(), socketGroup(&a.conf.File.Listen)
 	for _, server := range a.servers() {
 		if server.address == "" {
 			continue

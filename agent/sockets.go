@@ -151,6 +151,25 @@ func (s *sockets) restrict(path string) error {
 	return os.Chmod(path, s.mode)
 }
 
+// haproxyGroup is HAProxy's group on all distributions.
+const haproxyGroup = "haproxy"
+
+// socketGroup is the group of the unix sockets that are made here: that of the
+// configuration, or else HAProxy's where it asks and this user is a member.
+func socketGroup(l *config.Listen) string {
+	if l.SocketGroup != "" || l.SPOE == "" {
+		return l.SocketGroup
+	}
+	id, err := groupID(haproxyGroup)
+	if err != nil {
+		return ""
+	}
+	if ours, err := os.Getgroups(); err != nil || !slices.Contains(ours, id) {
+		return ""
+	}
+	return haproxyGroup
+}
+
 // groupID is the number of a group.
 func groupID(name string) (int, error) {
 	if id, err := strconv.Atoi(name); err == nil {

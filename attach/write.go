@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -67,12 +68,12 @@ func Write(changes []Change, backup, stamp string, verify func() error) (copies 
 		if c.Before != nil {
 			name, err := c.backup(backup, stamp)
 			if err != nil {
-				return copies, err
+				return copies, fmt.Errorf("backup of %s: %w", c.Path, err)
 			}
 			copies = append(copies, name)
 		}
 		if err := c.write(); err != nil {
-			return copies, err
+			return copies, fmt.Errorf("%s: %w", c.Path, err)
 		}
 		done = append(done, c)
 	}
@@ -80,6 +81,47 @@ func Write(changes []Change, backup, stamp string, verify func() error) (copies 
 		return copies, nil
 	}
 	return copies, verify()
+}
+
+// Writable reports the folders that Write would write to and this user may not. It
+// changes nothing.
+func Writable(changes []Change, backup string) error {
+	var folders []string
+	for _, c := range changes {
+		if !c.Changes() {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(c.Path)
+		if err != nil {
+			path = c.Path
+		}
+		folders = append(folders, filepath.Dir(path))
+		if c.Before != nil {
+			folders = append(folders, backup)
+		}
+	}
+	slices.Sort(folders)
+	var errs []error
+	for _, folder := range slices.Compact(folders) {
+		at := folder
+		for {
+			_, err := os.Stat(at)
+			if up := filepath.Dir(at); errors.Is(err, fs.ErrNotExist) && up != at {
+				at = up
+				continue
+			}
+			break
+		}
+		const write, search = 2, 1
+		if err := syscall.Access(at, write|search); err != nil {
+			text := "cannot write to " + folder
+			if at != folder {
+				text = "cannot make " + folder + " in " + at
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", text, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // fresh reports a file that was changed after it was read.
@@ -97,6 +139,10 @@ func (c *Change) fresh() error {
 // backup copies the file as it is, with its mode, into a folder that no proxy
 // includes.
 func (c *Change) backup(folder, stamp string) (string, error) {
+	// What is above it is for the agent and the proxy too.
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", err
 	}

@@ -44,7 +44,9 @@ func TestUnitsVerify(t *testing.T) {
 		filepath.Join(dir, "pointsman.service"), filepath.Join(dir, "pointsman-spoe.socket"), filepath.Join(dir, "pointsman-nginx.socket")).CombinedOutput()
 	var ours []string
 	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "pointsman") {
+		// Known from systemd 254 on; Debian 12 has 252.
+		older := strings.Contains(line, "Unknown key") && (strings.Contains(line, "'RestartSteps'") || strings.Contains(line, "'RestartMaxDelaySec'"))
+		if strings.Contains(line, "pointsman") && !older {
 			ours = append(ours, line)
 		}
 	}
@@ -73,7 +75,8 @@ func TestPurge(t *testing.T) {
 	for _, attached := range []bool{false, true} {
 		root := t.TempDir()
 		for _, f := range []string{"etc/pointsman/pointsman.yaml", "etc/pointsman/backup/haproxy.cfg.1", "etc/haproxy/haproxy.cfg", "var/lib/pointsman/state", "run/pointsman/spoe.sock",
-			"etc/systemd/system/multi-user.target.wants/pointsman.service", "etc/systemd/system/sockets.target.wants/pointsman-spoe.socket", "etc/systemd/system/multi-user.target.wants/other.service"} {
+			"etc/systemd/system/multi-user.target.wants/pointsman.service", "etc/systemd/system/sockets.target.wants/pointsman-spoe.socket",
+			"etc/systemd/system/pointsman.service.wants/pointsman-spoe.socket", "etc/systemd/system/multi-user.target.wants/other.service"} {
 			put(t, root, f, "")
 		}
 		if attached {
@@ -154,27 +157,50 @@ func put(t *testing.T, root, path, text string) {
 	}
 }
 
+// The account is made, and joins HAProxy's group where there is one: that group is not
+// made for it. Where HAProxy comes later, the package's trigger does the same.
 func TestUserIsMade(t *testing.T) {
 	proxies.Tool(t, "systemd-sysusers")
-	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	lines, err := os.Open(filepath.Join(units, "pointsman.sysusers"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lines.Close()
-	sysusers := exec.Command("systemd-sysusers", "--root="+root, "-")
-	sysusers.Stdin = lines
-	if out, err := sysusers.CombinedOutput(); err != nil {
-		t.Fatalf("systemd-sysusers: %v\n%s", err, out)
-	}
-	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !regexp.MustCompile(`(?m)^haproxy:.*:pointsman$`).Match(group) {
-		t.Errorf("pointsman is not in the group haproxy:\n%s", group)
+	for _, c := range []struct {
+		group, when, want string
+	}{
+		{"", "configure", ""}, {"haproxy:x:105:\n", "configure", "haproxy:x:105:pointsman\n"}, {"haproxy:x:105:\n", "triggered", "haproxy:x:105:pointsman\n"},
+	} {
+		root := t.TempDir()
+		for from, to := range map[string]string{"pointsman.sysusers": "usr/lib/sysusers.d/pointsman.conf", "pointsman-haproxy.sysusers": "usr/share/pointsman/pointsman-haproxy.sysusers"} {
+			text, err := os.ReadFile(filepath.Join(units, from))
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, root, to, string(text))
+		}
+		put(t, root, "usr/share/pointsman/pointsman.yaml", "")
+		put(t, root, "etc/group", c.group)
+		steps := [][]string{{"configure", ""}}
+		if c.when == "triggered" {
+			put(t, root, "etc/group", "")
+			steps = append(steps, []string{"triggered", "/usr/sbin/haproxy"})
+		}
+		for i, args := range steps {
+			if i == 1 {
+				text, err := os.ReadFile(filepath.Join(root, "etc/group"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				put(t, root, "etc/group", string(text)+c.group)
+			}
+			cmd := exec.Command("sh", append([]string{"deb/postinst"}, args...)...)
+			cmd.Env = append(os.Environ(), "DPKG_ROOT="+root)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", args, err, out)
+			}
+		}
+		group, err := os.ReadFile(filepath.Join(root, "etc/group"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := regexp.MustCompile(`(?m)^haproxy:.*\n`).FindString(string(group)); got != c.want || !strings.Contains(string(group), "pointsman:x:") {
+			t.Errorf("%+v: %q of\n%s", c, got, group)
+		}
 	}
 }

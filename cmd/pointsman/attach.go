@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +77,7 @@ func dropIn() string {
 func (c *attachHAProxyCmd) Run() error {
 	r, err := attachhaproxy.Attach(c.options())
 	if err != nil {
-		return err
+		return asRoot(err)
 	}
 	fmt.Fprintf(os.Stderr, "asks for: %s\n", strings.Join(r.Pools, ", "))
 	if err := c.apply(os.Stdout, r); err != nil {
@@ -94,7 +95,7 @@ func (c *attachHAProxyCmd) Run() error {
 func (c *detachHAProxyCmd) Run() error {
 	r, err := attachhaproxy.Detach(c.options())
 	if err != nil {
-		return err
+		return asRoot(err)
 	}
 	return c.apply(os.Stdout, r)
 }
@@ -108,6 +109,11 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 		fmt.Fprintln(os.Stderr, "nothing to change")
 		return nil
 	}
+	if f.Write {
+		if err := mayWrite(r.Changes, f.Out); err != nil {
+			return err
+		}
+	}
 	binary, err := haproxyBinary()
 	switch {
 	case err == nil:
@@ -115,13 +121,17 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 			out, err := exec.Command(binary, args...).CombinedOutput()
 			return string(out), err
 		})
-		if err != nil {
+		switch {
+		case err == nil:
+			for _, line := range warnings {
+				fmt.Fprintln(os.Stderr, "haproxy warns of the result:", line)
+			}
+			fmt.Fprintln(os.Stderr, "haproxy -c accepts the result")
+		case !f.Write && wantsRoot(err):
+			unchecked("haproxy -c", err)
+		default:
 			return err
 		}
-		for _, line := range warnings {
-			fmt.Fprintln(os.Stderr, "haproxy warns of the result:", line)
-		}
-		fmt.Fprintln(os.Stderr, "haproxy -c accepts the result")
 	case f.Write:
 		return errors.New("no haproxy here to check the result: run this where HAProxy is, or apply the patch that is printed without --write")
 	default:
@@ -143,6 +153,45 @@ func (f *attachFlags) apply(w io.Writer, r *attachhaproxy.Result) error {
 	return nil
 }
 
+// backups is the folder of the backups, below that of our own files.
+func backups(out string) string { return filepath.Join(out, "backup") }
+
+// asRoot adds to an error of the rights of this user what to do about it.
+func asRoot(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w\nNothing is changed. Run this as root.", err) //nolint:staticcheck // two sentences for a terminal
+}
+
+// mayWrite reports what this user may not write, before anything is checked or changed.
+func mayWrite(changes []attach.Change, out string) error {
+	err := attach.Writable(changes, backups(out))
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w\nNothing is changed. Run this as root, or without --write, for a patch that root can apply.", err) //nolint:staticcheck // as above
+}
+
+// wantsRoot reports whether a proxy's own check may have failed because this user is not
+// root: it opens the proxy's logs, certificates and files of process ids.
+func wantsRoot(err error) bool {
+	return os.Geteuid() != 0 && denied(err.Error())
+}
+
+// denied reports whether a proxy says that it may not open something.
+func denied(text string) bool { return strings.Contains(strings.ToLower(text), "permission denied") }
+
+// unchecked says that a proxy's check could not be run to its end.
+func unchecked(what string, err error) {
+	fmt.Fprintf(os.Stderr, "%s needs root here: the result was not checked. --write checks it first.\n", what)
+	for line := range strings.Lines(err.Error()) {
+		if denied(line) {
+			fmt.Fprintln(os.Stderr, " ", strings.TrimSpace(line))
+		}
+	}
+}
+
 // preview prints the change of each file as a diff.
 func preview(w io.Writer, changes []attach.Change) error {
 	for _, c := range changes {
@@ -156,7 +205,7 @@ func preview(w io.Writer, changes []attach.Change) error {
 
 // writeChanges writes the changes, says which, and returns the backups that it made below out.
 func writeChanges(w io.Writer, changes []attach.Change, out string) (copies []string, err error) {
-	copies, err = attach.Write(changes, filepath.Join(out, "backup"), time.Now().Format("20060102-150405"), nil)
+	copies, err = attach.Write(changes, backups(out), time.Now().Format("20060102-150405"), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (c *attachNginxCmd) Run() error {
 	binary := nginxBinary()
 	r, err := attachnginx.Attach(c.options(binary))
 	if err != nil {
-		return err
+		return asRoot(err)
 	}
 	for _, a := range r.Asks {
 		fmt.Fprintln(os.Stderr, "asks:", a)
@@ -69,7 +69,7 @@ func (c *detachNginxCmd) Run() error {
 	binary := nginxBinary()
 	r, err := attachnginx.Detach(c.options(binary))
 	if err != nil {
-		return err
+		return asRoot(err)
 	}
 	return c.apply(os.Stdout, r, binary)
 }
@@ -83,15 +83,25 @@ func (f *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) er
 		fmt.Fprintln(os.Stderr, "nothing to change")
 		return nil
 	}
-	switch {
-	case binary != "":
-		if err := r.Verify(func(args ...string) (string, error) {
-			out, err := exec.Command(binary, args...).CombinedOutput()
-			return string(out), err
-		}); err != nil {
+	if f.Write {
+		if err := mayWrite(r.Changes, f.Out); err != nil {
 			return err
 		}
-		fmt.Fprintln(os.Stderr, "nginx -t accepts the result")
+	}
+	switch {
+	case binary != "":
+		err := r.Verify(func(args ...string) (string, error) {
+			out, err := exec.Command(binary, args...).CombinedOutput()
+			return string(out), err
+		})
+		switch {
+		case err == nil:
+			fmt.Fprintln(os.Stderr, "nginx -t accepts the result")
+		case !f.Write && wantsRoot(err):
+			unchecked("nginx -t", err)
+		default:
+			return err
+		}
 	case f.Write:
 		return errors.New("no nginx here to check the result: run this where nginx is, or apply the patch that is printed without --write")
 	default:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -138,6 +139,38 @@ func TestDemoOptions(t *testing.T) {
 	c.Policy = []string{"nonsense"}
 	if err := c.Run(); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Error(err)
+	}
+}
+
+// A configuration that is refused ends "serve" with the code that the unit says not to
+// start it again for; an address that is taken does not.
+func TestRefusedConfigurationIsNotTriedAgain(t *testing.T) {
+	unit, err := os.ReadFile("../../templates/systemd/pointsman.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"\nRestartPreventExitStatus=78\n", `"$$EXIT_STATUS" != 78`} {
+		if exitRefused != 78 || !strings.Contains(string(unit), line) {
+			t.Errorf("the code is %d, and the unit has no %q", exitRefused, line)
+		}
+	}
+	for _, text := range []string{onePool + "nonsense: 1\n", onePool + "cluster: {name: c, listen: '127.0.0.1:0', secret_file: /nonexistent}\n"} {
+		_, err := run(t, "serve", "-c", write(t, text))
+		if code := exit(io.Discard, err); code != exitRefused {
+			t.Errorf("%s: %d, %v", text, code, err)
+		}
+	}
+	if _, err := run(t, "serve", "-c", filepath.Join(t.TempDir(), "none.yaml")); exit(io.Discard, err) != exitRefused {
+		t.Error(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = run(t, "serve", "--log-level", "error", "-c", write(t, "listen: {spoe: off, feed: off, admin: '"+l.Addr().String()+"'}\n"+onePool[strings.Index(onePool, "pools:"):]))
+	if code := exit(io.Discard, err); code != exitFault {
+		t.Errorf("an address that is taken: %d, %v", code, err)
 	}
 }
 

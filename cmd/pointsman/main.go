@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"pointsman/agent"
 	"pointsman/config"
 	_ "pointsman/quiet" // sets the log's output; main sets it again
 	"pointsman/resolve"
@@ -57,10 +58,13 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Exit codes.
+// Exit codes. exitRefused is that of "serve" for a configuration that it refuses, which
+// systemd does not start again (RestartPreventExitStatus= in the unit): EX_CONFIG of
+// sysexits.h.
 const (
-	exitFault = 1
-	exitUsage = 2
+	exitFault   = 1
+	exitUsage   = 2
+	exitRefused = 78
 )
 
 func main() {
@@ -94,6 +98,9 @@ func exit(w io.Writer, err error) int {
 		return 0
 	}
 	fmt.Fprintln(w, "pointsman:", noValue.ReplaceAllString(err.Error(), "$1 needs a value"))
+	if _, refused := errors.AsType[agent.Refused](err); refused {
+		return exitRefused
+	}
 	var usage usageError
 	if !errors.As(err, &usage) {
 		return exitFault

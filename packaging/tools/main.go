@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"net/mail"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,19 +32,28 @@ type build struct {
 	shown   string // what `pointsman version` prints
 	stamp   time.Time
 	arches  []string
+
+	maintainer string // of the packages: a name and an address
 }
 
 func main() {
 	log.SetFlags(0)
 	version := flag.String("version", "", "as git describes it")
 	arches := flag.String("arch", "amd64,arm64", "for these")
+	maintainer := flag.String("maintainer", "", "of the packages: NAME <ADDRESS>")
 	dist := flag.String("dist", "dist", "folder to write to, from the repository")
 	flag.Parse()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		log.Fatal(err)
 	}
-	b := &build{root: root, shown: *version, arches: strings.Split(*arches, ",")}
+	b := &build{root: root, shown: *version, arches: strings.Split(*arches, ","), maintainer: *maintainer}
+	if b.maintainer == "" {
+		b.maintainer = nobody
+	}
+	if _, err := mail.ParseAddress(b.maintainer); err != nil {
+		log.Fatalf("tools: -maintainer %q: want NAME <ADDRESS>: %v", b.maintainer, err)
+	}
 	if b.dist = *dist; !filepath.IsAbs(b.dist) {
 		b.dist = filepath.Join(root, b.dist)
 	}
@@ -87,8 +97,9 @@ func (b *build) run(what []string) error {
 	return b.checksums()
 }
 
-// maintainer is that of nfpm.yaml.
-const maintainer = "pointsman maintainers <pointsman@localhost>"
+// nobody stands in for the maintainer, whom each who distributes packages has to name.
+// No mail reaches a domain below "invalid" (RFC 2606).
+const nobody = "The pointsman authors <authors@pointsman.invalid>"
 
 // tagged is a version that a tag names.
 var tagged = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(-.*)?$`)
@@ -156,8 +167,20 @@ func (b *build) manuals(dir string) error {
 	if err := b.command(own, "man", filepath.Join(dir, "man")).Run(); err != nil {
 		return err
 	}
-	change := fmt.Sprintf("pointsman (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n", b.version, maintainer, b.stamp.Format(time.RFC1123Z))
+	change := fmt.Sprintf("pointsman (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n", b.version, b.maintainer, b.stamp.Format(time.RFC1123Z))
 	if err := write(filepath.Join(dir, "changelog"), []byte(change), 0o644); err != nil {
+		return err
+	}
+	// nginx has a group of its own where there are rpms.
+	socket, err := os.ReadFile(filepath.Join(b.root, "templates/systemd/pointsman-nginx.socket"))
+	if err != nil {
+		return err
+	}
+	other := bytes.Replace(socket, []byte("\nSocketGroup=www-data\n"), []byte("\nSocketGroup=nginx\n"), 1)
+	if bytes.Equal(socket, other) {
+		return errors.New("pointsman-nginx.socket has no SocketGroup=www-data")
+	}
+	if err := write(filepath.Join(dir, "pointsman-nginx.socket"), other, 0o644); err != nil {
 		return err
 	}
 	for name, args := range map[string][]string{

@@ -35,8 +35,11 @@ func (b *build) stage(arch string) (string, error) {
 		{"common/usr/bin/pointsman", b.binary(arch), false},
 		{"common/usr/lib/systemd/system/pointsman.service", "templates/systemd/pointsman.service", false},
 		{"common/usr/lib/systemd/system/pointsman-spoe.socket", "templates/systemd/pointsman-spoe.socket", false},
-		{"common/usr/lib/systemd/system/pointsman-nginx.socket", "templates/systemd/pointsman-nginx.socket", false},
+		{"deb/usr/lib/systemd/system/pointsman-nginx.socket", "templates/systemd/pointsman-nginx.socket", false},
+		{"tar/usr/lib/systemd/system/pointsman-nginx.socket", "templates/systemd/pointsman-nginx.socket", false},
+		{"rpm/usr/lib/systemd/system/pointsman-nginx.socket", filepath.Join(made, "pointsman-nginx.socket"), false},
 		{"common/usr/lib/sysusers.d/pointsman.conf", "templates/systemd/pointsman.sysusers", false},
+		{"common/usr/share/pointsman/pointsman-haproxy.sysusers", "templates/systemd/pointsman-haproxy.sysusers", false},
 		{"common/usr/lib/tmpfiles.d/pointsman.conf", "packaging/pointsman.tmpfiles", false},
 		{"common/usr/share/bash-completion/completions/pointsman", filepath.Join(made, "bash"), false},
 		{"common/usr/share/fish/vendor_completions.d/pointsman.fish", filepath.Join(made, "fish"), false},
@@ -115,7 +118,7 @@ func (b *build) packages() error {
 		if err != nil {
 			return err
 		}
-		env := map[string]string{"ARCH": arch, "VERSION": b.version, "STAGE": stage}
+		env := map[string]string{"ARCH": arch, "VERSION": b.version, "STAGE": stage, "MAINTAINER": b.maintainer}
 		config, err := nfpm.ParseFileWithEnvMapping(filepath.Join(b.root, "packaging", "nfpm.yaml"), func(name string) string { return env[name] })
 		if err != nil {
 			return err
@@ -155,7 +158,7 @@ func (b *build) archive(arch, stage string) error {
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)
 	name := fmt.Sprintf("pointsman_%s_linux_%s", b.version, arch)
-	for _, part := range []string{"common", "config"} {
+	for _, part := range []string{"common", "config", "tar"} {
 		dir := filepath.Join(stage, part)
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {

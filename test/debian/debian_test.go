@@ -71,6 +71,9 @@ func life(t *testing.T, release string, p proxy) {
 	m.run("systemctl status --no-pager pointsman " + p.socket)
 	m.run("ls -laR /run/pointsman /etc/pointsman; ls -la /var/lib/haproxy/run/pointsman 2>/dev/null; id pointsman; grep -E 'haproxy|pointsman' /etc/group")
 	m.run("pointsman check --" + p.name + "-config " + p.main)
+	if _, err := m.try("getent group haproxy"); (err == nil) != (p.name == "haproxy") {
+		t.Errorf("with %s alone, the group haproxy: %v", p.name, err)
+	}
 
 	m.under(p.url, func() {
 		old := m.agent()

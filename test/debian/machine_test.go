@@ -19,9 +19,13 @@ import (
 // machine is a Debian in namespaces of its own, with its own systemd. What it changes
 // lies in an overlay and goes with it; its only network is its loopback.
 type machine struct {
-	t      *testing.T
-	root   string
-	leader string // its systemd's pid, seen from here
+	t       *testing.T
+	release string
+	root    string
+	leader  string // its systemd's pid, seen from here
+	nspawn  *exec.Cmd
+	ended   chan struct{} // closed when nspawn has ended
+	console bytes.Buffer
 }
 
 // packages is the folder with what `make packages` has made.
@@ -46,7 +50,7 @@ func boot(t *testing.T, release string) *machine {
 		t.Fatalf("%v; test/setup.sh debian brings it", err)
 	}
 	dir := t.TempDir()
-	m := &machine{t: t, root: filepath.Join(dir, "root")}
+	m := &machine{t: t, release: release, root: filepath.Join(dir, "root")}
 	for _, d := range []string{"root", "up", "work"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -64,32 +68,39 @@ func boot(t *testing.T, release string) *machine {
 	m.copyIn(filepath.Join(from, "bin", runtime.GOARCH, "pointsman"), "opt/engine")
 	m.copyIn(filepath.Join(from, "pointsman_*_"+runtime.GOARCH+".deb"), "root")
 
-	args := []string{"-D", m.root, "--register=no", "--private-network", "--boot", "--console=pipe", "--machine=pm-" + release}
-	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		args = append(args, "--keep-unit") // there is no systemd here to ask for one
-	}
-	var log bytes.Buffer
-	cmd := exec.Command("systemd-nspawn", args...)
-	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	begin := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		if t.Failed() && m.leader != "" {
 			out, _ := m.try("journalctl --no-pager -o short-monotonic -n 80; systemctl --failed --no-pager")
 			t.Logf("journal:\n%s", out)
 		}
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
+		_ = m.nspawn.Process.Signal(syscall.SIGTERM)
+		<-m.ended
 		if t.Failed() {
-			t.Logf("console: %s", log.String())
+			t.Logf("console: %s", m.console.String())
 		}
 	})
+	m.start()
+	return m
+}
+
+// start turns the machine on and waits until it is up.
+func (m *machine) start() {
+	m.t.Helper()
+	args := []string{"-D", m.root, "--register=no", "--private-network", "--boot", "--console=pipe", "--machine=pm-" + m.release}
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		args = append(args, "--keep-unit") // there is no systemd here to ask for one
+	}
+	cmd := exec.Command("systemd-nspawn", args...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
+	cmd.Stdout, cmd.Stderr = &m.console, &m.console
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	m.nspawn, m.ended, m.leader = cmd, ended, ""
 	children := fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid)
 	m.await("systemd", func() bool {
 		text, _ := os.ReadFile(children)
@@ -101,8 +112,19 @@ func boot(t *testing.T, release string) *machine {
 		out, _ := m.try("systemctl is-system-running --wait")
 		return strings.TrimSpace(out) == "running"
 	})
-	t.Logf("%s is up after %.1f s", release, time.Since(begin).Seconds())
-	return m
+	m.t.Logf("%s is up after %.1f s", m.release, time.Since(begin).Seconds())
+}
+
+// reboot turns the machine off as its administrator does, and on again.
+func (m *machine) reboot() {
+	m.t.Helper()
+	m.run("systemctl poweroff")
+	select {
+	case <-m.ended:
+	case <-time.After(2 * time.Minute):
+		m.t.Fatal("the machine does not turn off")
+	}
+	m.start()
 }
 
 // copyIn puts a file of this machine into a folder of that one.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// One agent serves both proxies; installed before HAProxy, it has made HAProxy's group.
+// One agent serves both proxies; installed before HAProxy, it joins HAProxy's group then.
 // Removed while they are still attached, they serve, reload and restart without it.
 func TestBothProxies(t *testing.T) {
 	for _, release := range releases {
@@ -16,6 +16,9 @@ func TestBothProxies(t *testing.T) {
 			m := boot(t, release)
 			m.engines()
 			m.run("apt-get install -y -q --no-install-recommends ./pointsman_*.deb")
+			if out := m.run("id -nG pointsman"); out != "pointsman\n" {
+				t.Errorf("without HAProxy its groups are %s", out)
+			}
 			m.haproxy()
 			m.nginx()
 			if out := m.run("id -gn haproxy; id -nG pointsman"); out != "haproxy\npointsman haproxy\n" {
