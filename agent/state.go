@@ -49,6 +49,7 @@ func (a *Agent) restore(set *metrics.Set) {
 		kept = nil // it is that of the cluster
 	}
 	a.state.Keep(a.decider, kept)
+	a.state.KeepBlocks(a.engines)
 	a.state.Export(set)
 	a.admin.State, a.admin.Restored = a.state.Status, a.state.IsReady
 	a.state.Restore()

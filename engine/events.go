@@ -55,6 +55,7 @@ func (w *Watch) follow(ctx context.Context, s source, blockTokens int) {
 	own, stop := context.WithCancel(ctx)
 	x := kvevents.NewIndex(own, s.pool, s.replica, blockTokens)
 	w.indexes[s] = &index{Index: x, stop: stop}
+	w.recall(s, x)
 	host, _, err := net.SplitHostPort(s.address)
 	if err != nil || s.events.Port == 0 {
 		return // the engine connects to us

@@ -31,6 +31,7 @@ type Watch struct {
 	scrapers  map[source]*metrics.Scraper
 	indexes   map[source]*index
 	listeners map[binding]context.CancelFunc
+	memory    memory
 }
 
 // source is a replica with the options by which it is followed. When an option
@@ -90,6 +91,7 @@ func (w *Watch) check(ctx context.Context) {
 		if !ok {
 			continue
 		}
+		w.remember(p)
 		tokens := p.Tokens() // nil: the policy does not compare tokens
 		for _, m := range p.Members() {
 			if m.Address == "" {

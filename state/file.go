@@ -25,8 +25,11 @@ const (
 	fileMagic = "pointsman-state\x01"
 )
 
-// budgetsName stands in the place of a pool's name, which it cannot be.
-const budgetsName = "/budgets"
+// These stand in the place of a pool's name, which they cannot be.
+const (
+	budgetsName = "/budgets"
+	blocksName  = "/blocks"
+)
 
 // Bounds of what is believed of a file. oldest is after how long the engines have
 // evicted what the file says they hold.
@@ -45,6 +48,7 @@ type Loaded struct {
 
 	pools   map[string][]byte // snapshots, by pool
 	budgets []byte            // what was counted of tokens
+	blocks  []byte            // what engines have reported of their caches
 }
 
 // errForeign is the reason to ignore a file that may not be the agent's own.
@@ -105,11 +109,14 @@ func parse(text []byte, now time.Time) (*Loaded, error) {
 			break
 		}
 		part := next(mostPool)
-		if string(name) == budgetsName {
+		switch string(name) {
+		case budgetsName:
 			l.budgets = part
-			continue
+		case blocksName:
+			l.blocks = part
+		default:
+			l.pools[string(name)] = part
 		}
-		l.pools[string(name)] = part
 	}
 	if !ok || len(body) > 0 || len(at) != 8 {
 		return nil, errDamaged
@@ -124,7 +131,7 @@ func parse(text []byte, now time.Time) (*Loaded, error) {
 
 // save writes the pools of d to the file in dir: to another file first, which then
 // takes its place. It returns the size.
-func save(dir string, d *decider.Decider, secret []byte, now time.Time) (size int64, err error) {
+func save(dir string, d *decider.Decider, blocks Blocks, secret []byte, now time.Time) (size int64, err error) {
 	f, err := os.CreateTemp(dir, fileName+".*.tmp") // mode 0600
 	if err != nil {
 		return 0, err
@@ -161,14 +168,23 @@ func save(dir string, d *decider.Decider, secret []byte, now time.Time) (size in
 			return 0, err
 		}
 	}
+	beside := func(name string, text []byte) error {
+		if len(text) > mostPool || w.n+int64(len(text)) > mostFile-1<<10 {
+			return nil // nobody would read it
+		}
+		if err := w.part([]byte(name)); err != nil {
+			return err
+		}
+		return w.part(text)
+	}
 	if d.Budgets.On() {
-		if counted := d.Budgets.Snapshot(nil); len(counted) <= mostPool && w.n+int64(len(counted)) <= mostFile-1<<10 {
-			if err = w.part([]byte(budgetsName)); err != nil {
-				return 0, err
-			}
-			if err = w.part(counted); err != nil {
-				return 0, err
-			}
+		if err = beside(budgetsName, d.Budgets.Snapshot(nil)); err != nil {
+			return 0, err
+		}
+	}
+	if blocks != nil {
+		if err = beside(blocksName, blocks.Snapshot()); err != nil {
+			return 0, err
 		}
 	}
 	if err = w.part(nil); err != nil {

@@ -38,6 +38,7 @@ type Keeper struct {
 	secret  []byte // that the file is to hold
 	log     *slog.Logger
 	loaded  *Loaded // nil = there was nothing to restore
+	blocks  Blocks  // nil = nobody knows any
 	started time.Time
 
 	writing chan struct{} // holds a token while nobody writes
@@ -89,6 +90,22 @@ func (k *Keeper) Keep(d *decider.Decider, secret []byte) {
 	}
 	if err := d.Budgets.Restore(k.loaded.budgets, k.loaded.Age+time.Since(k.started)); err != nil {
 		k.log.Warn("not all that clients have used is known", "error", err)
+	}
+}
+
+// Blocks is what is known of the engines' caches by their events.
+type Blocks interface {
+	Snapshot() []byte
+	Restore([]byte)
+}
+
+// KeepBlocks makes b restored, at once, and written from now on. It is called once, before
+// Run.
+func (k *Keeper) KeepBlocks(b Blocks) {
+	k.blocks = b
+	if k.loaded != nil {
+		b.Restore(k.loaded.blocks)
+		k.loaded.blocks = nil
 	}
 }
 
@@ -231,7 +248,7 @@ func (k *Keeper) tryWrite(now time.Time) (int64, error) {
 		k.locked = f
 		removeLeftovers(k.dir)
 	}
-	return save(k.dir, k.decider, k.secret, now)
+	return save(k.dir, k.decider, k.blocks, k.secret, now)
 }
 
 // Status is the state on disk, and what was restored from it at the start.

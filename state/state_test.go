@@ -258,3 +258,31 @@ func FuzzFile(f *testing.F) {
 		parse(sealed(text), time.Now())
 	})
 }
+
+// blocks is what is known of engines' caches.
+type blocks struct{ text string }
+
+func (b *blocks) Snapshot() []byte { return []byte(b.text) }
+
+func (b *blocks) Restore(text []byte) { b.text = string(text) }
+
+func TestBlocksAreKept(t *testing.T) {
+	dir := t.TempDir()
+	a := begin(t, dir)
+	first := &blocks{"what the engines told"}
+	a.keeper.KeepBlocks(first)
+	if first.text != "what the engines told" {
+		t.Error("a first life restores something")
+	}
+	a.keeper.Restore()
+	a.fill()
+	a.keeper.Close()
+	b := begin(t, dir)
+	var second blocks
+	b.keeper.KeepBlocks(&second)
+	b.keeper.Restore()
+	if second.text != first.text || b.keeper.Status().Restored.Pools != 1 {
+		t.Errorf("%q, %+v", second.text, b.keeper.Status())
+	}
+	b.keeper.Close()
+}

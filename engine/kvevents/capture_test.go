@@ -73,7 +73,7 @@ func TestFollowsARealVLLM(t *testing.T) {
 	pool := aPool(16)
 	x := NewIndex(t.Context(), pool, "r0", 16)
 	x.startFollowing()
-	r := x.newRank()
+	r := x.newRank("")
 	held, again := map[uint64]bool{}, 0
 	for _, b := range capture(t, "vllm-0.32.0.jsonl.gz") {
 		if err := r.applyLive(b.number, b.payload); err != nil {
@@ -120,7 +120,7 @@ func TestFollowsEventsFrom1(t *testing.T) {
 	for _, replay := range []string{"", "there is one"} {
 		x := NewIndex(t.Context(), aPool(16), "r0", 16)
 		x.startFollowing()
-		f := &subscriber{rank: x.newRank(), replay: replay, log: func(string, error) {}}
+		f := &subscriber{rank: x.newRank(""), replay: replay, log: func(string, error) {}}
 		f.replayer = func(context.Context) error {
 			p := f.rank.newReplay()
 			for _, b := range list[:2] {
@@ -186,7 +186,7 @@ func TestFollowsTheGroupThatKeepsPrompts(t *testing.T) {
 		{"windows only", []string{"sliding_window", "chunked_local_attention"}, 2},
 	} {
 		x := NewIndex(t.Context(), aPool(4), "r0", 4)
-		r := x.newRank()
+		r := x.newRank("")
 		var events []byte
 		for block := range uint64(4) {
 			for group, kind := range c.kinds {
@@ -207,7 +207,7 @@ func TestFollowsTheGroupThatKeepsPrompts(t *testing.T) {
 // then ever more rarely: the size may be wrong.
 func TestOverfullIndexIsEmptied(t *testing.T) {
 	x := NewIndex(t.Context(), aPool(4), "r0", 4)
-	r := x.newRank()
+	r := x.newRank("")
 	n := uint64(0)
 	emptied := []int{}
 	for check := range 1000 {
@@ -238,7 +238,7 @@ func TestFollowsAnotherBlockSize(t *testing.T) {
 	pool := aPool(16)
 	x := NewIndex(t.Context(), pool, "r0", 16)
 	x.startFollowing()
-	r := x.newRank()
+	r := x.newRank("")
 	for i, size := range []int{32, 8} {
 		if err := r.applyLive(uint64(i), batchOf(1, stored(nil, 1+uint64(i), 0, size, 0, "full_attention"))); err != nil {
 			t.Fatal(err)
@@ -252,7 +252,7 @@ func TestFollowsAnotherBlockSize(t *testing.T) {
 	}
 	next := NewIndex(t.Context(), pool, "r0", 8)
 	next.startFollowing()
-	again := next.newRank()
+	again := next.newRank("")
 	if err := again.applyLive(0, batchOf(1, stored(nil, 7, 0, 8, 0, "full_attention"))); err != nil {
 		t.Fatal(err)
 	}

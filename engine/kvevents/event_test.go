@@ -44,7 +44,7 @@ func BenchmarkBlockEvents(b *testing.B) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: kvAware(16), Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
 	m := &Index{pool: d.Pool("llama"), replica: "r0", blockTokens: 16}
-	rank := m.newRank()
+	rank := m.newRank("")
 	m.startFollowing()
 	e := fakevllm.NewKVEvents(fakevllm.KVEventsOptions{BlockSize: 16, Keep: 1})
 	var payloads [][]byte

@@ -27,7 +27,8 @@ type Index struct {
 	holders     map[uint64]int32      // number of ranks that hold a block, by key; nil with one rank
 	changes     []decider.BlockChange // not reported yet
 	status      Status
-	patience    int // how many more times CheckSize lets an overfull index be
+	restored    map[string]rankImage // of ranks that are not followed yet
+	patience    int                  // how many more times CheckSize lets an overfull index be
 }
 
 // Status is what is known of the KV-cache events of one replica.
@@ -55,20 +56,22 @@ func NewIndex(ctx context.Context, pool *decider.Pool, replica string, blockToke
 // address events (host:port) and asks for lost batches at the address replay, if
 // that is not empty. It reconnects for ever, and calls log with each failure.
 func (x *Index) Follow(ctx context.Context, events, replay string, log func(msg string, err error)) {
-	f := &subscriber{rank: x.newRank(), events: events, replay: replay, log: log}
+	f := &subscriber{rank: x.newRank(events), events: events, replay: replay, log: log}
 	f.run(ctx)
 }
 
-// newRank adds a rank, whose cache is taken to be empty.
-func (x *Index) newRank() *rankIndex {
+// newRank adds a rank of that name, whose cache is taken to be empty unless an earlier life
+// knew it. A rank without a name is not remembered.
+func (x *Index) newRank(name string) *rankIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	r := &rankIndex{index: x, snapshots: [2]snapshot{{complete: true}}}
+	r := &rankIndex{index: x, name: name, snapshots: [2]snapshot{{complete: true}}}
 	x.ranks = append(x.ranks, r)
 	if len(x.ranks) == 2 {
 		x.holders = map[uint64]int32{}
 		x.ranks[0].table.keys(func(key uint64) { x.holders[key]++ })
 	}
+	r.load()
 	return r
 }
 

@@ -60,7 +60,11 @@ func (l *Listener) welcome(ctx context.Context, peer *zmtp.Conn) {
 	if x.ctx != nil {
 		defer context.AfterFunc(x.ctx, func() { peer.Close() })()
 	}
-	follow := &subscriber{rank: x.newRank(), replay: replay, log: func(msg string, err error) { l.Log.Warn(msg, "replica", x.replica, "error", err) }}
+	name := ""
+	if replay != "" { // by which it shows whether it is the same rank of the same run
+		name = "replay " + replay
+	}
+	follow := &subscriber{rank: x.newRank(name), replay: replay, log: func(msg string, err error) { l.Log.Warn(msg, "replica", x.replica, "error", err) }}
 	follow.replayer = follow.replayOnce
 	defer x.stopFollowing()
 	defer x.removeRank(follow.rank)

@@ -195,7 +195,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 	}
 	rank := image.ranks[0]
 	there := func() map[uint64]bool { // by all that the engine has published
-		r := NewIndex(t.Context(), pool, "r0", 16).newRank()
+		r := NewIndex(t.Context(), pool, "r0", 16).newRank("")
 		for i, p := range engine.Batches() {
 			if err := r.applyLive(uint64(i), p); err != nil {
 				t.Fatal(err)
@@ -281,7 +281,7 @@ func TestTokensMatchTheEvents(t *testing.T) {
 			return requests.Read(&r, intake.Input{Path: []byte(c.path), Body: []byte(c.body)}) && requests.Prepare(&r) && len(r.Blocks) >= 5
 		})
 		m := NewIndex(t.Context(), r.Pool, "r0", 16)
-		rank := m.newRank()
+		rank := m.newRank("")
 		post(t, "http://"+r.Pool.Members()[0].Address+c.path, c.body)
 		for i, p := range engine.Batches() {
 			if err := rank.applyLive(uint64(i), p); err != nil {

@@ -19,6 +19,7 @@ import (
 // the others expect the caller to hold it.
 type rankIndex struct {
 	index     *Index
+	name      string // the same after a restart of the agent; "" = it has none
 	table     table
 	event     event
 	snapshots [2]snapshot

@@ -62,6 +62,10 @@ func (f *subscriber) run(ctx context.Context) {
 		f.replayer = f.replayOnce
 	}
 	var lostAt time.Time // when the connection broke
+	if f.rank.hasBatches() {
+		lostAt = time.Now() // before the agent's restart
+		f.rank.index.startFollowing()
+	}
 	for failures := 0; ctx.Err() == nil; failures++ {
 		d := net.Dialer{Timeout: dialTimeout}
 		conn, err := d.DialContext(ctx, "tcp", f.events)
