@@ -31,8 +31,8 @@ const (
 // Options say what is played, and where.
 type Options struct {
 	Self     string          // path of the pointsman that runs the agent and the replicas
-	Proxy    string          // HAProxy or Nginx
-	Command  []string        // runs the proxy
+	Proxy    string          // HAProxy or Nginx, or both with a comma between them
+	Commands [][]string      // run the proxies, in that order
 	Scenario string          // Mixed, Agents or Priorities
 	Policies []replay.Policy // each is played on a fresh stage
 
@@ -60,8 +60,14 @@ func Run(ctx context.Context, o Options) error {
 	if o.Agents = max(o.Agents, 1); o.Agents > 16 || o.Proxies > 16 {
 		return errors.New("want at most 16 agents and proxies")
 	}
-	if len(o.Command) == 0 {
-		return fmt.Errorf("--%s is empty", o.Proxy)
+	names := strings.Split(o.Proxy, ",")
+	for i, name := range names {
+		if len(o.Commands) <= i || len(o.Commands[i]) == 0 {
+			return fmt.Errorf("--%s is empty", name)
+		}
+	}
+	if len(names) > o.Agents {
+		return fmt.Errorf("%d kinds of proxies need an agent each: --agents %d", len(names), len(names))
 	}
 	if o.Scenario == Priorities {
 		return o.priorities(ctx)
@@ -105,7 +111,7 @@ func (o *Options) play(ctx context.Context, policy replay.Policy, admission stri
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Fprintf(o.progress(), "%s %s on %s, policy %s\n", stage.proxy.title, stage.proxy.version, strings.Join(stage.urls, ", "), policy.Name)
+	fmt.Fprintf(o.progress(), "%s on %s, policy %s\n", stage.titles(), strings.Join(stage.urls, ", "), policy.Name)
 	t := newTraffic(calls, stage.urls...)
 	runCtx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

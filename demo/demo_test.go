@@ -215,17 +215,19 @@ func TestPrint(t *testing.T) {
 }
 
 func TestRefusedOptions(t *testing.T) {
-	good := Options{Proxy: HAProxy, Command: []string{"/nonexistent/proxy"}, Requests: 20, Replicas: 2, Load: 0.5, Speed: 4, CacheTokens: 40_000,
+	good := Options{Proxy: HAProxy, Commands: [][]string{[]string{"/nonexistent/proxy"}}, Requests: 20, Replicas: 2, Load: 0.5, Speed: 4, CacheTokens: 40_000,
 		JSON: true, Policies: []replay.Policy{{Name: "random", Flow: "random"}}}
 	for want, change := range map[string]func(*Options){
-		"at least 10 requests":            func(o *Options) { o.Requests = 9 },
-		"1 to 64 replicas":                func(o *Options) { o.Replicas = 65 },
-		"a load up to 2":                  func(o *Options) { o.Load = 3 },
-		"a speed above 0":                 func(o *Options) { o.Speed = 0 },
-		"--haproxy is empty":              func(o *Options) { o.Command = nil },
-		"without and with bands; want":    func(o *Options) { o.Scenario, o.Policies[0].Late = Priorities, true },
-		"/nonexistent/proxy does not run": func(o *Options) {},
-		"does not run":                    func(o *Options) { o.Scenario = Priorities },
+		"at least 10 requests": func(o *Options) { o.Requests = 9 },
+		"1 to 64 replicas":     func(o *Options) { o.Replicas = 65 },
+		"a load up to 2":       func(o *Options) { o.Load = 3 },
+		"a speed above 0":      func(o *Options) { o.Speed = 0 },
+		"--haproxy is empty":   func(o *Options) { o.Commands = nil },
+		"--nginx is empty":     func(o *Options) { o.Proxy, o.Agents = "haproxy,nginx", 2 },
+		"2 kinds of proxies need an agent each: --agents 2": func(o *Options) { o.Proxy, o.Commands = "haproxy,nginx", [][]string{{"a"}, {"b"}} },
+		"without and with bands; want":                      func(o *Options) { o.Scenario, o.Policies[0].Late = Priorities, true },
+		"/nonexistent/proxy does not run":                   func(o *Options) {},
+		"does not run":                                      func(o *Options) { o.Scenario = Priorities },
 	} {
 		o := good
 		o.Policies = slices.Clone(good.Policies)
@@ -256,7 +258,7 @@ func TestProxies(t *testing.T) {
 		{HAProxy, "HAProxy version 3.2.1-1 2025/05/28", "3.2.1", templates.ConfigFile, "runtime_api"},
 		{Nginx, "nginx version: nginx/1.26.3", "1.26.3", templates.NginxFile, "spoe: off"},
 	} {
-		p, err := (&Options{Proxy: c.name, Command: script(t, "echo "+c.says)}).proxy()
+		p, err := findProxy(c.name, script(t, "echo "+c.says))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +270,7 @@ func TestProxies(t *testing.T) {
 			t.Errorf("%s: %d files, %v, %s, %v", c.name, len(files), args, conf, err)
 		}
 	}
-	if _, err := (&Options{Proxy: Nginx, Command: script(t, "echo something else")}).proxy(); err == nil {
+	if _, err := findProxy(Nginx, script(t, "echo something else")); err == nil {
 		t.Error("a program that is no nginx")
 	}
 }

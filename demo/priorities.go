@@ -58,7 +58,7 @@ func (o *Options) priorities(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.Version = stage.proxy.version
+		r.Version = stage.versions()
 		stage.close()
 		r.Runs = append(r.Runs, priorityRunOf(t, admission != ""))
 		failed += t.failed

@@ -29,6 +29,7 @@ type proxy struct {
 
 // layout is what the proxy has to know of the stage: addresses as host:port.
 type layout struct {
+	proxy       *proxy
 	front, feed string
 	admin       string // the agent's
 	folder      string // of the proxy
@@ -37,10 +38,21 @@ type layout struct {
 	timeout     time.Duration // of decisions
 }
 
-// proxy finds the proxy to run, and its version.
-func (o *Options) proxy() (*proxy, error) {
-	p := &proxy{name: o.Proxy, title: "HAProxy", command: slices.Clone(o.Command)}
-	if o.Proxy == Nginx {
+// proxies finds the proxies to run, and their versions.
+func (o *Options) proxies() (list []*proxy, err error) {
+	for i, name := range strings.Split(o.Proxy, ",") {
+		p, err := findProxy(name, slices.Clone(o.Commands[i]))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+func findProxy(name string, command []string) (*proxy, error) {
+	p := &proxy{name: name, title: "HAProxy", command: command}
+	if name == Nginx {
 		p.title, p.lay = "nginx", layNginx
 	}
 	if _, err := exec.LookPath(p.command[0]); err != nil {
@@ -53,7 +65,7 @@ func (o *Options) proxy() (*proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s does not run: %w (on Debian: apt-get install %s)", strings.Join(p.command, " "), err, p.name)
 	}
-	if o.Proxy == Nginx {
+	if name == Nginx {
 		_, after, ok := strings.Cut(string(out), "nginx/")
 		if !ok {
 			return nil, errors.New("nginx -v prints no version")

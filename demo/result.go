@@ -52,7 +52,7 @@ func (o *Options) result(ctx context.Context, s *stage, policy string, t *traffi
 		return nil, err
 	}
 	r := &Result{
-		Proxy: o.Proxy, Version: s.proxy.version, Policy: policy, Requests: o.Requests,
+		Proxy: o.Proxy, Version: s.versions(), Policy: policy, Requests: o.Requests,
 		Served: t.served, Failed: t.failed, Decided: sumChosen(pool.Replicas), FellOpen: pool.FellOpen,
 		Outcomes: pool.Outcomes, InFlightAfter: pool.Reservations,
 		TTFT: percentilesOf(t.ttft), PerReplica: map[string]ReplicaLoad{}, errors: t.errors,

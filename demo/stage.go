@@ -27,7 +27,7 @@ import (
 type stage struct {
 	folder  string
 	procs   []*process
-	proxy   *proxy
+	proxies []*proxy // of the agents in turn
 	urls    []string // of the proxies
 	admins  []string // host:port of the agents
 	engines []string // URLs
@@ -38,7 +38,7 @@ type stage struct {
 func (o *Options) build(ctx context.Context, policy replay.Policy, admission string) (*stage, error) {
 	s := &stage{}
 	var err error
-	if s.proxy, err = o.proxy(); err != nil {
+	if s.proxies, err = o.proxies(); err != nil {
 		return nil, err
 	}
 	if s.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
@@ -49,6 +49,23 @@ func (o *Options) build(ctx context.Context, policy replay.Policy, admission str
 		return nil, err
 	}
 	return s, nil
+}
+
+// titles names the proxies and their versions.
+func (s *stage) titles() string {
+	var list []string
+	for _, p := range s.proxies {
+		list = append(list, p.title+" "+p.version)
+	}
+	return strings.Join(list, " and ")
+}
+
+func (s *stage) versions() string {
+	var list []string
+	for _, p := range s.proxies {
+		list = append(list, p.version)
+	}
+	return strings.Join(list, ",")
 }
 
 // close ends the processes, the proxy first.
@@ -111,6 +128,7 @@ func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, adm
 			}
 			conf = fmt.Sprintf("cluster: {name: demo, agent: agent%d, listen: %q, peers: [%q], secret_file: %q}\n", i+1, listen, first, secret) + afterCluster(conf)
 		}
+		l.proxy = s.proxies[i%len(s.proxies)]
 		if err := s.startAgent(ctx, o.Self, l, conf, i+1); err != nil {
 			return err
 		}
@@ -142,7 +160,7 @@ func afterCluster(conf string) string {
 
 // startAgent starts agent number n, with the configuration of its proxy as well.
 func (s *stage) startAgent(ctx context.Context, self string, l layout, conf string, n int) error {
-	_, _, own, err := s.proxy.lay(l)
+	_, _, own, err := l.proxy.lay(l)
 	if err != nil {
 		return err
 	}
@@ -159,14 +177,14 @@ func (s *stage) startAgent(ctx context.Context, self string, l layout, conf stri
 
 // startProxy starts proxy number n.
 func (s *stage) startProxy(ctx context.Context, l layout, n int) error {
-	files, args, _, err := s.proxy.lay(l)
+	files, args, _, err := l.proxy.lay(l)
 	if err != nil {
 		return err
 	}
 	if err := templates.Write(l.folder, files); err != nil {
 		return err
 	}
-	name, command := fmt.Sprint(s.proxy.name, " ", n), slices.Clone(s.proxy.command)
+	name, command := fmt.Sprint(l.proxy.name, " ", n), slices.Clone(l.proxy.command)
 	if err := s.start(name, command[0], append(command[1:], args...)...); err != nil {
 		return err
 	}

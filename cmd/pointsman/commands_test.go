@@ -125,12 +125,12 @@ func TestStatusAndExplain(t *testing.T) {
 }
 
 func TestDemoOptions(t *testing.T) {
-	c := demoCmd{Proxy: demo.Nginx, HAProxy: "h", Nginx: "run in-box nginx", Policy: []string{"random,session:fallbacks=1", "least_work_late"}, Requests: 7}
+	c := demoCmd{Proxy: []string{demo.HAProxy, demo.Nginx}, HAProxy: "h", Nginx: "run in-box nginx", Policy: []string{"random,session:fallbacks=1", "least_work_late"}, Requests: 7}
 	o, err := c.options()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.Command) != 3 || o.Requests != 7 || len(o.Policies) != 3 || o.Policies[1].Flow != "{name: session, fallbacks: 1}" || o.Policies[1].Late || !o.Policies[2].Late || o.Self == "" {
+	if o.Proxy != "haproxy,nginx" || len(o.Commands) != 2 || len(o.Commands[0]) != 1 || len(o.Commands[1]) != 3 || o.Requests != 7 || len(o.Policies) != 3 || o.Policies[1].Flow != "{name: session, fallbacks: 1}" || o.Policies[1].Late || !o.Policies[2].Late || o.Self == "" {
 		t.Errorf("%+v", o)
 	}
 	if c.Run() == nil {

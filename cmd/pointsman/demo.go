@@ -12,7 +12,7 @@ import (
 )
 
 type demoCmd struct {
-	Proxy       string   `default:"haproxy" enum:"haproxy,nginx" help:"The proxy: haproxy or nginx (${default})."`
+	Proxy       []string `default:"haproxy" enum:"haproxy,nginx" help:"The proxy: haproxy or nginx; with several agents also both, haproxy,nginx, in turn (${default})."`
 	HAProxy     string   `name:"haproxy" default:"haproxy" help:"Command that runs HAProxy, with its arguments separated by spaces (${default})."`
 	Nginx       string   `name:"nginx" default:"nginx" help:"Command that runs nginx, likewise (${default})."`
 	Scenario    string   `default:"mixed" enum:"mixed,agents,priorities" help:"mixed: conversations. agents: coding agents with sub-agents, by three APIs. priorities: chat and batch together, without and with bands (${default})."`
@@ -40,11 +40,12 @@ func (c *demoCmd) Run() error {
 
 func (c *demoCmd) options() (o demo.Options, err error) {
 	o = demo.Options{
-		Proxy: c.Proxy, Command: strings.Fields(c.HAProxy), Scenario: c.Scenario,
+		Proxy: strings.Join(c.Proxy, ","), Scenario: c.Scenario,
 		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Proxies: c.Proxies, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
 	}
-	if c.Proxy == demo.Nginx {
-		o.Command = strings.Fields(c.Nginx)
+	commands := map[string]string{demo.HAProxy: c.HAProxy, demo.Nginx: c.Nginx}
+	for _, name := range c.Proxy {
+		o.Commands = append(o.Commands, strings.Fields(commands[name]))
 	}
 	if o.Self, err = os.Executable(); err != nil {
 		return o, err

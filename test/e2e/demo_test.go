@@ -59,6 +59,27 @@ func TestDemo(t *testing.T) {
 	})
 }
 
+// TestDemoOfBothProxies plays the demo on an HAProxy and an nginx, each with an agent.
+func TestDemoOfBothProxies(t *testing.T) {
+	haproxies, nginxes := rig.HAProxies(t), rig.Nginxes(t)
+	runs := func(r rig.Release) string { return strings.Join(r.Bin.Command().Args, " ") }
+	h, n := haproxies[len(haproxies)-1], nginxes[len(nginxes)-1]
+	var got struct {
+		Proxy, Version          string
+		Served, Failed, Decided int
+		FellOpen                int `json:"fell_open"`
+		InFlight                int `json:"in_flight_after"`
+	}
+	out := command(t, "demo", "--proxy", "haproxy,nginx", "--haproxy", runs(h), "--nginx", runs(n), "--agents", "2",
+		"--replicas", "2", "--speed", "40", "--requests", "90", "--json")
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Proxy != "haproxy,nginx" || strings.Count(got.Version, ",") != 1 || got.Served != 90 || got.Failed != 0 || got.Decided < 90 || got.FellOpen != 0 || got.InFlight != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestSimulateCommand compares policies on a trace, as text, as JSON and as pictures.
 func TestSimulateCommand(t *testing.T) {
 	dir := t.TempDir()

@@ -71,6 +71,7 @@ var arrows = map[string][]string{
 	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state", "tracing"},
 	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"bench/agents":     {},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"templates"},
 	"bench/workloads":  {"sim/trace"},
