@@ -215,7 +215,7 @@ func TestPrint(t *testing.T) {
 }
 
 func TestRefusedOptions(t *testing.T) {
-	good := Options{Proxy: HAProxy, Commands: [][]string{[]string{"/nonexistent/proxy"}}, Requests: 20, Replicas: 2, Load: 0.5, Speed: 4, CacheTokens: 40_000,
+	good := Options{Proxy: HAProxy, Commands: [][]string{{"/nonexistent/proxy"}}, Requests: 20, Replicas: 2, Load: 0.5, Speed: 4, CacheTokens: 40_000,
 		JSON: true, Policies: []replay.Policy{{Name: "random", Flow: "random"}}}
 	for want, change := range map[string]func(*Options){
 		"at least 10 requests": func(o *Options) { o.Requests = 9 },
