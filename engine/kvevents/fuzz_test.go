@@ -51,7 +51,7 @@ func FuzzBatches(f *testing.F) {
 			payload, rest = rest[4:4+n], rest[4+n:]
 			return kind, number, payload, true
 		}
-		s := &subscriber{rank: index.newRank(), replay: "there is one", log: func(string, error) {}}
+		s := &subscriber{rank: index.newRank(""), replay: "there is one", log: func(string, error) {}}
 		s.replayer = func(context.Context) error {
 			past := s.rank.newReplay()
 			for {
