@@ -89,6 +89,12 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	if p.Admission != nil {
 		writeAdmission(w, p.Name, p.Admission)
 	}
+	if l := p.Legs; l != nil {
+		pool := fmt.Sprintf("{pool=%q}", p.Name)
+		metrics.WriteCounterUint64(w, "pointsman_prefill_legs_total"+pool, l.Legs)
+		metrics.WriteCounterUint64(w, "pointsman_prefill_leg_tokens_total"+pool, l.Tokens)
+		metrics.WriteCounterUint64(w, "pointsman_prefill_local_total"+pool, l.Local)
+	}
 	for _, r := range p.Replicas {
 		labels := fmt.Sprintf("{pool=%q,replica=%q}", p.Name, r.Name)
 		gauge := func(name string, v int) {

@@ -3,10 +3,15 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"pointsman/discover"
 	"pointsman/nginx"
 )
+
+// prefillCheck is the pause between two checks of replicas that compute prompts for
+// others, where no checks are configured.
+const prefillCheck = time.Second
 
 // watchers follow the pools: replicas that come and go, and their health. Each
 // is keyed by what it was started with, so that a reload leaves those alone
@@ -50,6 +55,9 @@ func (a *Agent) watch() {
 		if p.Health.Poll > 0 {
 			h := &nginx.Health{Pool: p.Name, Path: p.Health.Path, Poll: p.Health.Poll, Decider: a.decider, Log: a.Log}
 			wanted[fmt.Sprintf("health %s %+v", p.Name, p.Health)] = h.Run
+		} else if p.Prefills() {
+			h := &nginx.Health{Pool: p.Name, Path: p.Health.Path, Poll: prefillCheck, Prefill: true, Decider: a.decider, Log: a.Log}
+			wanted[fmt.Sprintf("prefill %s %s", p.Name, p.Health.Path)] = h.Run
 		}
 	}
 	a.watchers.set(wanted)

@@ -183,6 +183,9 @@ func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}
+	if t.Prefills {
+		w.Prefill, w.PrefillHeader = r.PrefillReplicas(), t.PrefillHeader
+	}
 	for _, p := range t.Pools {
 		w.Pools = append(w.Pools, p.Name)
 		if len(p.Replicas) == 0 {

@@ -29,6 +29,13 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	if t.Prefills {
+		more, err := nginx.AdvisePrefill(own, t.PrefillHeader, r.PrefillReplicas())
+		if err != nil {
+			return err
+		}
+		faults = append(faults, more...)
+	}
 	rep.found(faults...)
 	warnings, err := nginx.Lint(own, o.Backends)
 	if err != nil {

@@ -53,6 +53,9 @@ type Config struct {
 	// RankHeader names the header of requests that says which rank of an engine is to
 	// serve it, for pools with data_parallel.
 	RankHeader string `yaml:"rank_header"`
+	// PrefillHeader names the header of requests in which a decode replica's sidecar finds
+	// the replica that computes the prompt.
+	PrefillHeader string `yaml:"prefill_header"`
 	// Models are names that lead to a pool other than by its own Models list.
 	Models map[string]Route `yaml:"models"`
 	Pools  map[string]*Pool `yaml:"pools"`
@@ -198,6 +201,12 @@ type Pool struct {
 	// DataParallel is how many copies of the model each engine runs, its ranks. More
 	// than one are replicas of their own.
 	DataParallel int `yaml:"data_parallel"`
+	// Sidecar is what has prompts computed on the replicas with the role prefill: one of
+	// Sidecars, or empty for nothing.
+	Sidecar string `yaml:"sidecar"`
+	// PrefillTokens has prompts computed there of which the decode replica lacks so many
+	// tokens; 0 = where it takes less time.
+	PrefillTokens int `yaml:"prefill_tokens"`
 	// KVEvents says where the engines publish the events of their KV caches.
 	KVEvents KVEvents `yaml:"kv_events"`
 	// Replicas by name. Empty: they are taken from the HAProxy backend of the
@@ -252,6 +261,7 @@ type Replica struct {
 	Address string `yaml:"address"` // host:port
 	Zone    string `yaml:"zone"`
 	Node    string `yaml:"node"`
+	Role    string `yaml:"role"`   // one of Roles
 	Weight  int    `yaml:"weight"` // 1 to 256, as HAProxy's
 	// MaxRequests overrides the pool's; 0 = the pool's.
 	MaxRequests int `yaml:"max_requests"`
@@ -285,8 +295,8 @@ func Default() *Config {
 			AdminHosts: []string{},
 			SocketMode: DefaultSocketMode,
 		},
-		RankHeader: DefaultRankHeader,
-		Session:    Session{Headers: slices.Clone(sessionHeaders), Body: slices.Clone(SessionFields)},
+		RankHeader: DefaultRankHeader, PrefillHeader: DefaultPrefillHeader,
+		Session: Session{Headers: slices.Clone(sessionHeaders), Body: slices.Clone(SessionFields)},
 		HAProxy: HAProxy{
 			Bufsize:           128 << 10,
 			Bind:              ":8080",
@@ -367,6 +377,6 @@ func (p *Pool) begin(key *yaml.Node) {
 
 func (r *Replica) begin(key *yaml.Node) {
 	r.Name, r.line, r.col = key.Value, key.Line, key.Column
-	r.Weight = 1
+	r.Weight, r.Role = 1, RoleBoth
 	r.KVEvents.Ranks = 1
 }

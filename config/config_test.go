@@ -107,7 +107,7 @@ pools:
       z: {address: "[::1]:8000", zone: eu, node: n1, weight: 256, max_requests: 8, cache_tokens: 900000}
       a: {address: "gpu-1.example:8000"}
 `)
-	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 39, col: 7}
+	r := &Replica{Name: "z", Address: "[::1]:8000", Zone: "eu", Node: "n1", Role: RoleBoth, Weight: 256, MaxRequests: 8, CacheTokens: 900_000, KVEvents: KVEvents{Ranks: 1}, line: 39, col: 7}
 	if got := c.Pools["a"].Replicas["z"]; !reflect.DeepEqual(got, r) {
 		t.Errorf("replica %+v", got)
 	}

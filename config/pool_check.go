@@ -25,6 +25,7 @@ func (v *validator) pool(p *Pool) {
 	}
 	v.events(path+".kv_events", &p.KVEvents)
 	v.ranks(path, p)
+	v.roles(path, p)
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
 	within(v, path+".context_tokens", p.ContextTokens, 0, 100_000_000)

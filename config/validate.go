@@ -49,6 +49,7 @@ func (v *validator) all(checks Checks) {
 	if dir := v.config.Agent.StateDir; dir != "" && dir != "off" && (!filepath.IsAbs(dir) || strings.ContainsFunc(dir, unicode.IsControl)) {
 		v.refuse("agent.state_dir", "%s; want the absolute path of a directory, such as /var/lib/pointsman, or off", quote(dir))
 	}
+	v.headers()
 	within(v, "lease", v.config.Lease, time.Second, 24*time.Hour)
 	if len(v.config.Pools) == 0 {
 		v.refuse("pools", "want at least one pool, such as pools: {llama: {models: [llama], replicas: {r1: {address: 10.0.0.1:8000}}}}")

@@ -13,9 +13,11 @@ type account struct {
 	lease    time.Duration // a reservation that is not reported for so long ends
 }
 
-// reserve makes a reservation for r on replica, as decided at now, and books it.
-func (a *account) reserve(r *Request, replica *Replica, now time.Duration) *reservation {
+// reserve makes a reservation for r on replica, as decided at now, and books it. The
+// prompt is computed elsewhere if it is remote.
+func (a *account) reserve(r *Request, replica *Replica, remote bool, now time.Duration) *reservation {
 	v := a.add(r.ID)
+	v.remote = remote
 	v.decided = replica
 	v.at, v.lease = now, now+a.lease
 	v.tokens = r.Input + max(r.Output, 0)
@@ -40,7 +42,12 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
 	replica.taken.add(now)
 	a.sessions.add(&v.request, replica)
-	a.hold(v, v.input-a.caches.cached(v), now)
+	v.missing = v.input - a.caches.cached(v)
+	if v.remote {
+		a.hold(v, 0, now)
+		return
+	}
+	a.hold(v, v.missing, now)
 }
 
 // hold adds v to what its replica has in flight, with so many prompt tokens to
@@ -66,7 +73,12 @@ func (a *account) hold(v *reservation, uncached int, now time.Duration) {
 		replica.waiting++
 	}
 	v.uncached = uncached
-	a.load.enqueue(v, uncached, now)
+	if v.remote && !v.started {
+		replica.remote++ // it is in no queue of this replica
+		v.prefill = prefill{}
+	} else {
+		a.load.enqueue(v, uncached, now)
+	}
 	a.caches.reserve(v, now)
 }
 
@@ -85,6 +97,7 @@ func (a *account) unbook(v *reservation, now time.Duration) {
 	v.replica.input -= v.input
 	if !v.started {
 		v.replica.waiting--
+		v.replica.arrived(v)
 	}
 	if v.request.LoRA != "" {
 		v.replica.adapters.release(v.request.LoRA)
@@ -94,12 +107,14 @@ func (a *account) unbook(v *reservation, now time.Duration) {
 // move books v on the replica that really serves it.
 func (a *account) move(v *reservation, replica *Replica, now time.Duration) {
 	a.unbook(v, now)
+	v.remote = v.remote && replica.role == RoleDecode
 	a.book(v, replica, now)
 }
 
 // start notes the first byte of v, ttft after the request came; 0 = not known.
 func (a *account) start(v *reservation, ttft, now time.Duration) {
 	r := v.replica
+	r.arrived(v)
 	v.started = true
 	r.waiting--
 	if v.decided != nil && ttft > 0 {
@@ -150,7 +165,7 @@ func (a *account) inUse(r *Replica, trust float64) float64 {
 func (a *account) localLoad(r *Replica) localLoad {
 	return localLoad{
 		waiting: float64(r.prefill.n),
-		running: float64(r.inFlight - r.prefill.n),
+		running: float64(r.inFlight - r.prefill.n - r.remote),
 		usage:   a.usage(r),
 	}
 }

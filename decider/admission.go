@@ -160,21 +160,21 @@ func (a *admission) setSpills(byName map[string]*Pool) {
 
 // sent notes that n more requests of the reservation's band are in flight.
 func (a *admission) sent(v *reservation, n int) {
-	if a.on() {
+	if a.on() && !v.leg {
 		a.proxy.Sent(v.request.Band, n)
 	}
 }
 
 // started notes the first byte of a reservation's answer.
 func (a *admission) started(v *reservation) {
-	if a.on() {
+	if a.on() && !v.leg {
 		a.proxy.Served(v.request.Band, v.start)
 	}
 }
 
 // ended notes the end of a reservation.
 func (a *admission) ended(v *reservation, now time.Duration) {
-	if a.on() {
+	if a.on() && !v.leg {
 		a.proxy.Sent(v.request.Band, -1)
 		a.proxy.Ended(now)
 	}

@@ -26,6 +26,7 @@ func (p *Pool) configure(c PoolConfig) {
 	p.config = c
 	if !same {
 		p.setPolicy(c.Policy)
+		p.legs.configure(c.PrefillPolicy)
 		before := p.tokens.Load()
 		p.tokens.Store(nil)
 		if t, ok := c.Policy.(TokenUser); ok {

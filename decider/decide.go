@@ -7,6 +7,7 @@ type Decision struct {
 	Pool      string
 	Server    string    // "" = the proxy balances by itself
 	Rank      string    // of the server's engine that is to serve it; "" = it has none
+	Prefill   string    // address of the replica that is to compute the prompt; "" = the server does
 	Fallbacks [2]string // to use when the server is down, in order; "" = none
 	Status    int       // not 0: answer with this HTTP status instead
 	Reason    string    // the message for the client; safe inside a JSON string
@@ -100,12 +101,19 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	seen := r.Blocks
 	defer func() { r.Blocks = seen }()
 	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)
-	p.reserve(r, len(seen), chosen, d.Wait, now)
+	prefill, _ := p.legs.choose(p, r, chosen, now)
+	if prefill != nil {
+		d.Prefill = prefill.address
+		p.records.prefilledBy(prefill)
+	} else if chosen.role == RoleDecode {
+		p.legs.counts.Local++
+	}
+	p.reserve(r, len(seen), chosen, prefill, d.Wait, now)
 	if chosen.suspect() {
 		chosen.probed = max(now, 1)
 	}
 	if p.observer != nil {
-		p.observeReserved(r, chosen.index)
+		p.observeReserved(p.observer, r, chosen.index)
 	}
 }
 

@@ -10,6 +10,9 @@ type firstTokens struct {
 	// not counted yet, as far as is known, and creditAt when that last grew.
 	credit   int
 	creditAt time.Duration
+	// remote is how many it has counted, as far as is known, of requests whose prompts
+	// were computed elsewhere.
+	remote int
 }
 
 // countedFor is how long after a report the engine's count is relied on.
@@ -32,8 +35,16 @@ func (e Engine) FirstTokens(n int) {
 	known := min(n, f.credit)
 	f.credit -= known
 	r.promptWindow.first += n
+	if others := min(n-known, r.remote-f.remote); others > 0 {
+		f.remote += others // which of them is not known
+		known += others
+	}
 	if n > known && r.prefill.n > 0 {
 		p.load.oldestDone(r, n-known, now, func(v *reservation) {
+			if v.leg {
+				p.legs.computed(p, v, now)
+				return
+			}
 			p.start(v, now-v.at, now)
 			p.renew(v, now)
 		})
@@ -59,9 +70,14 @@ func (r *Replica) countsFirstTokens(now time.Duration) bool {
 	return r.firstTokens.some && now-r.firstTokens.at < countedFor
 }
 
-// creditFirstToken notes that the proxy has reported the first token of a request
-// on r, which the engine's count will include.
-func (r *Replica) creditFirstToken(now time.Duration) {
+// creditFirstToken notes that the proxy has reported the first token of v, which the
+// count of its engine will include, or has included already.
+func creditFirstToken(v *reservation, now time.Duration) {
+	r := v.replica
+	if v.remote && r.firstTokens.remote > 0 {
+		r.firstTokens.remote--
+		return
+	}
 	if r.countsFirstTokens(now) {
 		r.firstTokens.credit++
 		r.firstTokens.creditAt = now

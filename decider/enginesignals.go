@@ -104,7 +104,7 @@ func (v *View) WaitingRequests(i int) float64 {
 func (v *View) RunningRequests(i int) float64 {
 	r := v.Replicas[i]
 	v.PrefillBacklog(i)
-	n := float64(r.inFlight - r.prefill.n)
+	n := float64(r.inFlight - r.prefill.n - r.remote)
 	if w := r.trust(v.Now); w > 0 {
 		n += w * (float64(r.signals.Running) - r.atSignals.running)
 	}

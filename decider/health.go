@@ -220,6 +220,9 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 		p.worked(served, now)
 		return
 	}
+	if p.legs.failed(p, v, &o, now) {
+		return
+	}
 	p.accuse(served, o, now)
 }
 

@@ -10,7 +10,7 @@ import (
 func ends(p *Pool, replica string, o Outcome) {
 	p.mu.Lock()
 	r := Request{ID: newID(), Pool: p, Input: 100, Output: -1}
-	p.reserve(&r, 0, p.byName[replica], 0, p.clock())
+	p.reserve(&r, 0, p.byName[replica], nil, 0, p.clock())
 	p.mu.Unlock()
 	o.ID = r.ID
 	if o.Server == nil {

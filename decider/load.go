@@ -103,6 +103,9 @@ func (l *loadEstimate) totalSpeed(m *members) (sum float64) {
 	for _, i := range m.open {
 		sum += l.speedOf(m.replicas[i])
 	}
+	for _, i := range m.prefillers {
+		sum += l.speedOf(m.replicas[i])
+	}
 	return max(sum, 1)
 }
 

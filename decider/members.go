@@ -13,6 +13,7 @@ type members struct {
 	byName   map[string]*Replica
 
 	open         []int         // indexes of the replicas that take requests
+	prefillers   []int         // and of those that take the legs of requests
 	unlimited    bool          // no limit is set: open is all there is to know
 	slowStart    time.Duration // a replica that came up takes its full share after this
 	slowUntil    time.Duration // when the last slow start ends
@@ -54,7 +55,7 @@ func (m *members) configured(c PoolConfig, now time.Duration) []*Replica {
 		if !r.listed {
 			r.listed, r.down, r.draining = true, false, false
 		}
-		r.address, r.zone, r.node = rc.Address, rc.Zone, rc.Node
+		r.address, r.zone, r.node, r.role = rc.Address, rc.Zone, rc.Node, rc.Role
 		if r.rank = ""; rc.Rank > 0 {
 			r.rank = strconv.Itoa(rc.Rank - 1)
 		}
@@ -95,9 +96,13 @@ func (m *members) evenWeights() bool {
 // updateOpen recomputes open after the state of a replica has changed. limits
 // reports whether replicas at their limits are left out of the choice.
 func (m *members) updateOpen(limits bool) {
-	m.open, m.unlimited, m.slowUntil = m.open[:0], true, 0
+	m.open, m.prefillers, m.unlimited, m.slowUntil = m.open[:0], m.prefillers[:0], true, 0
 	for i, r := range m.replicas {
 		if !r.open() {
+			continue
+		}
+		if r.role == RolePrefill {
+			m.prefillers = append(m.prefillers, i)
 			continue
 		}
 		m.open = append(m.open, i)

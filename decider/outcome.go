@@ -95,6 +95,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 		return
 	}
 	p.answered(v)
+	p.legs.firstToken(p, v, now)
 	firstToken(p, v, now-v.at, true, now)
 	p.report.reached(EventFirstToken, v, true)
 	p.admission.dispatch(now)
@@ -103,7 +104,7 @@ func (p *Pool) FirstToken(id ID, server []byte) {
 // firstToken notes that a proxy reports the first byte of v, ttft after it was
 // decided. The speed is learned from it if it is reported in time.
 func firstToken(p *Pool, v *reservation, ttft time.Duration, inTime bool, now time.Duration) {
-	v.replica.creditFirstToken(now)
+	creditFirstToken(v, now)
 	if inTime {
 		p.load.firstToken(v, now)
 	} else {
@@ -194,7 +195,7 @@ func (p *Pool) finished(o Outcome) (ttft time.Duration) {
 		p.move(v, served, now)
 	}
 	if !v.started && o.computed() {
-		v.replica.creditFirstToken(now)
+		creditFirstToken(v, now)
 		begin(p, v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.answers.ended(v, &o)

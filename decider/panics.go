@@ -26,19 +26,19 @@ func (p *panics) note(r any) {
 	p.last = fmt.Sprint(r)
 }
 
-func (s *selection) observeReserved(r *Request, replica int) {
+func (s *selection) observeReserved(o Observer, r *Request, replica int) {
 	defer s.panics.recovered()
-	s.observer.Reserved(r, replica)
+	o.Reserved(r, replica)
 }
 
-func (s *selection) observeFirstToken(v *reservation) {
+func (s *selection) observeFirstToken(to Observer, v *reservation) {
 	defer s.panics.recovered()
-	s.observer.FirstToken(&v.request, v.replica.index)
+	to.FirstToken(&v.request, v.replica.index)
 }
 
-func (s *selection) observeFinished(v *reservation, o Outcome) {
+func (s *selection) observeFinished(to Observer, v *reservation, o Outcome) {
 	defer s.panics.recovered()
-	s.observer.Finished(&v.request, v.replica.index, o)
+	to.Finished(&v.request, v.replica.index, o)
 }
 
 func (s *selection) observeMembers(m MemberObserver) {

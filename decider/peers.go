@@ -267,6 +267,9 @@ func (a *account) accept(from string, r *Request, e *Event, replica *Replica, no
 	v.tokens = r.Input + max(r.Output, 0)
 	v.input = r.Input
 	v.cachedThere = e.Request.Cached
+	// No prompt is cached to its last token: another replica computes this one.
+	v.remote = e.Request.Cached > 0 && e.Request.Cached == r.Input
+	v.leg = replica.role == RolePrefill
 	v.request.keep(r)
 	a.book(v, replica, now)
 	return v
@@ -283,7 +286,7 @@ func (s *peers) ended(v *reservation, e *Event, now time.Duration) {
 			p.stats.Expired++
 		}
 	} else if !v.started && o.computed() {
-		v.replica.creditFirstToken(now)
+		creditFirstToken(v, now)
 		begin(p, v, max(o.TTFT-v.waited, 0), now)
 	}
 	p.release(v, o, now)

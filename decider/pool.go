@@ -22,6 +22,12 @@ type PoolConfig struct {
 	// PolicyKey is equal for equal policies with equal options: then the pool
 	// keeps the policy it has, with what that has learned.
 	PolicyKey string
+	// PrefillPolicy is another instance of the policy, which ranks the replicas that only
+	// compute prompts; nil = these are not used.
+	PrefillPolicy Policy
+	// LegTokens, unless 0, has a prefill replica compute every prompt of which the decode
+	// replica lacks so many tokens, whatever takes less time.
+	LegTokens int
 	Replicas  []ReplicaConfig
 	Discover  bool          // replicas come from the proxy, by Pool.Discovered
 	Unfound   bool          // Replicas are not found yet, and may not be all there are
@@ -90,6 +96,7 @@ type Pool struct {
 
 	selection                  // who may be chosen, and how
 	account                    // what is reserved
+	legs          legs         // prompts computed on other replicas
 	admission     admission    // what waits
 	gone          tombstones   // what ended before it was decided
 	unplaced      reservations // what the proxy places, until it says where

@@ -102,7 +102,8 @@ func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	}
 	reserved, held := r.ofProxy, r.atProxy
 	if byEngine {
-		reserved, held = r.inFlight, r.signals.Waiting+r.signals.Running
+		// Its engine knows nothing yet of requests whose prompts are computed elsewhere.
+		reserved, held = r.inFlight-r.remote, r.signals.Waiting+r.signals.Running
 		if byProxy {
 			held = max(held+r.atQueue, r.atProxy)
 		}
@@ -136,7 +137,7 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	list := &p.account.reservations
 	leads := !s.byEngine || p.peers.leads()
 	concerns := func(v *reservation) bool {
-		return v.replica == r && v.at < s.since && (s.byEngine || r.asked(v)) &&
+		return v.replica == r && v.at < s.since && (s.byEngine && (!v.remote || v.started) || !s.byEngine && r.asked(v)) &&
 			(leads || s.rounds >= lastResort && v.from != "" && !p.peers.answers(v.from))
 	}
 	old := 0

@@ -29,6 +29,7 @@ type record struct {
 	id         ID
 	model, why string
 	server     string
+	prefill    string
 	input      int
 	output     int
 	session    bool
@@ -63,6 +64,11 @@ func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
 	e.picks, e.terms = picks, terms
 }
 
+// prefilledBy notes the prefill replica of the last decision.
+func (s *records) prefilledBy(r *Replica) {
+	s.ring[(s.next-1+recordsKept)%recordsKept].prefill = r.name
+}
+
 // shownID is how much of an id is shown: enough to find the request in a log, too
 // little to report its end in the proxy's place.
 const shownID = 8
@@ -76,6 +82,7 @@ type Record struct {
 	Pool       string      `json:"pool"`
 	Model      string      `json:"model,omitempty"`
 	Server     string      `json:"server,omitempty"`
+	Prefill    string      `json:"prefill,omitempty"` // the replica that computes the prompt for it
 	Why        string      `json:"why"`
 	Input      int         `json:"input_tokens"`
 	Output     int         `json:"output_tokens"` // -1 = unknown
@@ -92,6 +99,7 @@ type Candidate struct {
 	InFlight int                `json:"in_flight"`
 	Rank     int                `json:"rank,omitempty"`     // 1 = chosen, 2 and 3 = fallbacks
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
+	Role     string             `json:"role,omitempty"`     // prefill or decode; "" = both
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
 	// Cached is how many of the prompt's tokens it is believed to have in its KV cache;
 	// nil where the policy does not look at prompts, and for past decisions.
@@ -116,7 +124,7 @@ func (p *Pool) Records() []Record {
 	for k := range s.n {
 		e := &s.ring[(s.next-1-k+2*recordsKept)%recordsKept]
 		rec := Record{
-			Age: (now - e.at).Seconds(), Seq: s.seq - uint64(k), ID: e.id.String()[:shownID], Pool: p.name, Model: e.model, Server: e.server,
+			Age: (now - e.at).Seconds(), Seq: s.seq - uint64(k), ID: e.id.String()[:shownID], Pool: p.name, Model: e.model, Server: e.server, Prefill: e.prefill,
 			Why: e.why, Input: e.input, Output: e.output, Session: e.session, Stream: e.stream, Cut: e.cut,
 			Candidates: e.candidates,
 		}
@@ -160,6 +168,7 @@ type Explanation struct {
 	Blocks     int         `json:"prompt_blocks"`
 	Server     string      `json:"server"`
 	Fallbacks  []string    `json:"fallbacks"`
+	Legs       *Legs       `json:"prefill,omitempty"` // in a pool with prefill replicas
 	Why        string      `json:"why"`
 	Refused    int         `json:"refused_with,omitempty"` // the status, when none is open and it is not held
 	Candidates []Candidate `json:"candidates"`
@@ -211,6 +220,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 		}
 	} else {
 		x.Why = p.filters.why()
+		if len(p.order) > 0 && hasRole(p, RolePrefill) {
+			leg := p.legs.preview(p, r, p.replicas[p.order[0]], now)
+			x.Legs = &leg
+		}
 	}
 	position := map[int]int{}
 	for c, i := range p.view.Candidates {
@@ -227,8 +240,13 @@ func (p *Pool) Explain(r *Request) Explanation {
 			age := (now - rep.signals.At).Seconds()
 			cand.SignalAge = &age
 		}
+		if rep.role != RoleBoth {
+			cand.Role = rep.role.String()
+		}
 		cand.Others = p.peers.toldOf(rep, r, now)
-		if c, ok := position[i]; ok {
+		if rep.role == RolePrefill {
+			p.legs.explain(p, &cand, rep, now)
+		} else if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
 		} else if cand.Excluded = p.filters.excludedBy(rep.index); cand.Excluded != "" {
 			// It might be chosen, but for a filter.

@@ -12,6 +12,7 @@ type Replica struct {
 	name    string
 	address string
 	rank    string // of its engine, in the words of a header; "" = the engine has none
+	role    Role
 	zone    string
 	node    string
 	index   int // in the pool's list; -1 once removed
@@ -30,6 +31,7 @@ type Replica struct {
 	fromPeers int           // of these, those that other agents made
 	peersAt   time.Duration // when one last told of the replica; 0 = never
 	waiting   int           // of these, before their first byte
+	remote    int           // of these, those whose prompts are computed elsewhere
 	tokens    int           // prompt and expected output tokens of the reservations
 	input     int           // of these, prompt tokens
 
@@ -81,6 +83,7 @@ type ReplicaConfig struct {
 	Weight        int // 0 = 1
 	Limit         int // 0 = the pool's
 	CacheTokens   int // 0 = the pool's
+	Role          Role
 	// Rank is which of the copies of the model inside its engine it is, from 1 on; 0 =
 	// the engine has one. Ranks of an engine share its address.
 	Rank int
@@ -137,6 +140,9 @@ func (c *PoolConfig) nearness(r *Replica) int {
 
 // Signals is what the replica's engine last reported; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }
+
+// Role is what it does of a request.
+func (r *Replica) Role() Role { return r.role }
 
 // Zone is where the replica runs, as configured; "" is unknown.
 func (r *Replica) Zone() string { return r.zone }

@@ -2,16 +2,20 @@ package decider
 
 import "time"
 
-// reserve books r, which was held for so long, on replica, as decided. The first so
-// many of its blocks were seen, the others made up. The caller holds the lock.
-func (p *Pool) reserve(r *Request, seen int, replica *Replica, waited, now time.Duration) {
+// reserve books r, which was held for so long, on replica, as decided, and its leg on
+// prefill, nil = it has none. The first so many of its blocks were seen, the others made
+// up. The caller holds the lock.
+func (p *Pool) reserve(r *Request, seen int, replica, prefill *Replica, waited, now time.Duration) {
 	if v := p.find(r.ID); v != nil {
 		// The proxy asks again for a request that it could not place: what was
 		// reserved for the first answer ends here.
 		p.stats.Replaced++
 		replace(p, v, now)
 	}
-	v := p.account.reserve(r, replica, now)
+	if prefill != nil {
+		p.legs.begin(p, r, prefill, now)
+	}
+	v := p.account.reserve(r, replica, prefill != nil, now)
 	v.seen, v.waited = seen, waited
 	p.admission.sent(v, 1)
 	p.report.placed(EventPlaced, v, now)
@@ -26,6 +30,9 @@ func replace(p *Pool, v *reservation, now time.Duration) {
 
 // move books v on the replica that really serves it.
 func (p *Pool) move(v *reservation, replica *Replica, now time.Duration) {
+	if replica.role != RoleDecode {
+		p.legs.ended(p, v, &Outcome{End: Refused}, now)
+	}
 	p.account.move(v, replica, now)
 	p.stats.Mismatches++
 }
@@ -42,13 +49,14 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 // begin is start for a first byte that the other agents learn of with the end;
 // ttft may be 0, which is not known.
 func begin(p *Pool, v *reservation, ttft, now time.Duration) {
+	p.legs.arrived(v, ttft)
 	p.account.start(v, ttft, now)
 	if ttft > 0 {
 		v.ttft = ttft + v.waited
 	}
 	p.admission.started(v)
-	if p.observer != nil && v.replica.index >= 0 {
-		p.observeFirstToken(v)
+	if o := observerOf(p, v); o != nil && v.replica.index >= 0 {
+		p.observeFirstToken(o, v)
 	}
 }
 
@@ -60,9 +68,10 @@ func (p *Pool) release(v *reservation, o Outcome, now time.Duration) {
 	}
 	p.account.end(v, o, now)
 	p.admission.ended(v, now)
-	if p.observer != nil && v.replica.index >= 0 {
-		p.observeFinished(v, o)
+	if to := observerOf(p, v); to != nil && v.replica.index >= 0 {
+		p.observeFinished(to, v, o)
 	}
+	p.legs.ended(p, v, &o, now)
 }
 
 // expire ends v, whose outcome was not reported.

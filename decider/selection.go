@@ -174,6 +174,9 @@ func (s *selection) prospects(r *Request, now time.Duration) (prefill float64, s
 	for _, i := range s.open {
 		best = min(best, (v.PrefillBacklog(i)+v.PrefillCost(i))/v.PrefillSpeed(i))
 	}
+	for _, i := range s.prefillers {
+		best = min(best, (v.PrefillBacklog(i)+v.PrefillCost(i))/v.PrefillSpeed(i))
+	}
 	if len(s.open) == 0 {
 		best = 0 // when one comes is unknown: the queue watches the deadline
 	}

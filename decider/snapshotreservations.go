@@ -28,7 +28,7 @@ func (x *snapshot) reservations() {
 		blocks := 0
 		for n := 0; n < reservationsAtOnce && blocks < blocksAtOnce && from < len(list.slots); from++ {
 			v := list.at(int32(from))
-			if i, used := list.byID[v.id]; !used || int(i) != from || v.from != "" {
+			if i, used := list.byID[v.id]; !used || int(i) != from || v.from != "" || v.leg {
 				continue
 			}
 			all = append(all, *v)

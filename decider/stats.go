@@ -22,7 +22,8 @@ type PoolStats struct {
 type ReplicaStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"`
-	State   string `json:"state"` // up, down, draining, ejected, full
+	State   string `json:"state"`          // up, down, draining, ejected, full
+	Role    string `json:"role,omitempty"` // prefill or decode; "" = both
 	// Seen reports whether an answer, its engine's report or a health check has
 	// shown that it works, since it came up.
 	Seen       bool    `json:"seen"`
@@ -77,6 +78,8 @@ type PoolStatus struct {
 	Outcomes map[string]uint64 `json:"outcomes"`
 	// Admission is the queue, nil when requests do not wait.
 	Admission *AdmissionStatus `json:"admission,omitempty"`
+	// Legs are the counts of prompts computed on prefill replicas, nil without these.
+	Legs *LegCounts `json:"legs,omitempty"`
 	// Shadow compares, nil for a pool that decides all requests.
 	Shadow *ShadowStatus `json:"shadow,omitempty"`
 	Stats  PoolStats     `json:"-"`
@@ -124,7 +127,14 @@ func (p *Pool) Status() PoolStatus {
 		if r.CacheTokens() > 0 {
 			usage = p.view.KVUsage(i)
 		}
+		role := ""
+		if r.role != RoleBoth {
+			role = r.role.String()
+			counts := p.legs.counts
+			s.Legs = &counts
+		}
 		s.Replicas = append(s.Replicas, ReplicaStatus{
+			Role:  role,
 			Limit: r.limit, Wait: p.load.backlog(r, now) / max(p.load.speedOf(r), 1), KVUsage: usage,
 			Name: r.name, Address: r.address, State: r.state(now), Seen: r.seen || age >= 0 && age < seenSignals, Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,

@@ -42,7 +42,7 @@ func adopt(p *Pool, id ID, replica *Replica, now time.Duration) *reservation {
 	p.admission.sent(v, 1)
 	p.report.placed(EventPlaced, v, now)
 	if w != nil && p.observer != nil {
-		p.observeReserved(&v.request, replica.index)
+		p.observeReserved(p.observer, &v.request, replica.index)
 	}
 	return v
 }

@@ -22,7 +22,11 @@ type Wanted struct {
 	Socket   string            // path of the unix socket that the agent listens on; empty = none
 	Inside   []string          // further paths that it listens on, such as one in a chroot
 	Queue    time.Duration     // the longest time that an admission lets requests wait in HAProxy's queues
-	Ours     string            // name of the file that is rendered, which needs no advice
+	// Prefill are the names of the replicas that only compute prompts, by address, and
+	// PrefillHeader that of the header which names one; "" = there are none.
+	Prefill       map[string]string
+	PrefillHeader string
+	Ours          string // name of the file that is rendered, which needs no advice
 }
 
 // Advise reads a user's configuration, with the file that is rendered for it, and
@@ -47,6 +51,7 @@ func Advise(files []File, w Wanted) []advice.Finding {
 		}
 	}
 	a.bypasses(leads)
+	a.prefill()
 	return a.out
 }
 

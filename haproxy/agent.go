@@ -176,6 +176,7 @@ func answer(w *spoa.Reply, r *intake.Request) {
 	set("pool", d.Pool)
 	set("server", d.Server)
 	set("rank", d.Rank)
+	set("prefill", d.Prefill)
 	if d.Server != "" {
 		w.SetInt("input_tokens", int64(d.Input))
 		w.SetInt("cost", int64(d.Cost))

@@ -15,6 +15,7 @@ var Variables = []Variable{
 	{"fallback1", "the replica to try when the first one refuses the connection"},
 	{"fallback2", "the replica to try after that"},
 	{"rank", "the rank inside the engine, of pools with data_parallel"},
+	{"prefill", "the address of the replica that computes the prompt, of pools with such replicas"},
 	{"prio", "the priority class for HAProxy's queues"},
 	{"offset", "the place within that class, in milliseconds"},
 	{"band", "the band of the request, with an admission"},

@@ -282,6 +282,9 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	if d.Rank != "" {
 		resp.Header.Set("X-Pointsman-Rank", d.Rank)
 	}
+	if d.Prefill != "" {
+		resp.Header.Set("X-Pointsman-Prefill", d.Prefill)
+	}
 	if d.Band != "" && a.options.Load().ResponseHeaders[d.Pool] {
 		resp.Header.Set("X-Pointsman-Band", d.Band)
 		s.number(resp, "X-Pointsman-Wait-Ms", d.Wait.Milliseconds())

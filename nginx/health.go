@@ -2,9 +2,12 @@ package nginx
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -15,9 +18,12 @@ import (
 // Health checks the replicas of a pool, because nginx does not. Outcomes from the
 // feed count in addition.
 type Health struct {
-	Pool    string
-	Path    string        // such as /health
-	Poll    time.Duration // pause between two rounds of checks
+	Pool string
+	Path string        // such as /health
+	Poll time.Duration // pause between two rounds of checks
+	// Prefill checks only replicas that compute prompts for others. No proxy sees them, and
+	// nothing is lost without one: a refused connection is enough for it to be down.
+	Prefill bool
 	Decider *decider.Decider
 	Log     *slog.Logger
 }
@@ -73,6 +79,9 @@ type replicaCheck struct {
 // checkAll checks each replica once and reports changes to the pool.
 func (h *Health) checkAll(client *fasthttp.Client, p *decider.Pool, states map[string]*replicaCheck) {
 	replicas := p.Status().Replicas
+	if h.Prefill {
+		replicas = slices.DeleteFunc(replicas, func(r decider.ReplicaStatus) bool { return r.Role != decider.RolePrefill.String() })
+	}
 	slots := make(chan struct{}, maxConcurrentChecks)
 	var all sync.WaitGroup
 	for _, r := range replicas {
@@ -83,7 +92,10 @@ func (h *Health) checkAll(client *fasthttp.Client, p *decider.Pool, states map[s
 		}
 		slots <- struct{}{}
 		all.Go(func() {
-			s.answered = h.check(client, s.address)
+			var refused bool
+			if s.answered, refused = h.check(client, s.address); refused && h.Prefill && !s.down {
+				s.row = fall
+			}
 			<-slots
 		})
 	}
@@ -125,14 +137,14 @@ func forget(states map[string]*replicaCheck, replicas []decider.ReplicaStatus) {
 	}
 }
 
-// check reports whether the replica answers with 2xx or 3xx.
-func (h *Health) check(client *fasthttp.Client, address string) bool {
+// check reports whether the replica answers with 2xx or 3xx, or refuses to be asked.
+func (h *Health) check(client *fasthttp.Client, address string) (ok, refused bool) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.SetRequestURI("http://" + address + h.Path)
 	if err := client.DoTimeout(req, resp, min(h.Poll, checkTimeout)); err != nil {
-		return false
+		return false, errors.Is(err, syscall.ECONNREFUSED)
 	}
-	return resp.StatusCode() >= 200 && resp.StatusCode() < 400
+	return resp.StatusCode() >= 200 && resp.StatusCode() < 400, false
 }

@@ -85,6 +85,35 @@ func (r *Config) rankHeader() string {
 	return ""
 }
 
+// role is what a replica does of a request.
+func role(r *config.Replica) decider.Role {
+	switch r.Role {
+	case config.RolePrefill:
+		return decider.RolePrefill
+	case config.RoleDecode:
+		return decider.RoleDecode
+	}
+	return decider.RoleBoth
+}
+
+// prefills reports whether any pool has replicas that only compute prompts.
+func (r *Config) prefills() bool {
+	return slices.ContainsFunc(r.Pools, func(p Pool) bool { return p.Prefills() })
+}
+
+// PrefillReplicas are the names of the replicas that only compute prompts, by address.
+func (r *Config) PrefillReplicas() map[string]string {
+	names := map[string]string{}
+	for i := range r.Pools {
+		for _, replica := range r.Pools[i].Ranked() {
+			if replica.Role == config.RolePrefill {
+				names[replica.Address] = replica.Name
+			}
+		}
+	}
+	return names
+}
+
 func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 	c := r.File
 	pc := decider.PoolConfig{
@@ -96,11 +125,12 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 		Admission: deciderAdmission(p.Admission), Shadow: c.Shadow(p.Pool),
 		Filters: filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,
 		Node: c.Agent.Node, Zone: c.Agent.Zone,
+		PrefillPolicy: p.Prefill, LegTokens: p.PrefillTokens,
 	}
 	for _, r := range p.Ranked() {
 		pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
 			Name: r.Name, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Limit: r.MaxRequests,
-			CacheTokens: r.CacheTokens, Rank: r.Rank,
+			CacheTokens: r.CacheTokens, Rank: r.Rank, Role: role(r),
 		})
 	}
 	return pc

@@ -16,17 +16,18 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		return o, errors.New("listen.spoe or listen.feed is off: HAProxy needs both; without these keys they have their defaults")
 	}
 	o = templates.HAProxy{
-		Bind:         c.HAProxy.Bind,
-		AgentAddress: c.Listen.SPOE,
-		FeedAddress:  c.Listen.Feed,
-		SPOEConf:     SPOEConf,
-		RuntimeAPI:   c.HAProxy.RuntimeAPI,
-		Bufsize:      int(c.HAProxy.Bufsize),
-		LargeBufsize: int(c.HAProxy.LargeBufsize),
-		RetrySent:    c.HAProxy.RetrySent,
-		DefaultPool:  c.DefaultPool,
-		RankHeader:   r.rankHeader(),
-		Budgets:      len(c.Budgets.Limits) > 0,
+		Bind:          c.HAProxy.Bind,
+		AgentAddress:  c.Listen.SPOE,
+		FeedAddress:   c.Listen.Feed,
+		SPOEConf:      SPOEConf,
+		RuntimeAPI:    c.HAProxy.RuntimeAPI,
+		Bufsize:       int(c.HAProxy.Bufsize),
+		LargeBufsize:  int(c.HAProxy.LargeBufsize),
+		RetrySent:     c.HAProxy.RetrySent,
+		DefaultPool:   c.DefaultPool,
+		RankHeader:    r.rankHeader(),
+		PrefillHeader: c.PrefillHeader, Prefills: r.prefills(),
+		Budgets: len(c.Budgets.Limits) > 0,
 	}
 	if o.Version, err = r.version(); err != nil {
 		return o, err
@@ -51,7 +52,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 // queueInProxy makes HAProxy's servers queue what exceeds their limits.
 func queueInProxy(tp *templates.Pool, p *Pool) {
 	tp.QueueTimeout = p.Admission.LongestWait()
-	for i, r := range p.Ranked() {
+	for i, r := range p.Serving() {
 		tp.Replicas[i].MaxConn = r.MaxRequests
 		if r.MaxRequests == 0 {
 			tp.Replicas[i].MaxConn = p.MaxRequests
@@ -65,7 +66,7 @@ func templatePool(p *Pool) templates.Pool {
 		Name: p.Name, Models: append(append([]string{}, p.Models...), p.LoRA...),
 		AdmissionHeaders: p.Admission != nil && p.Admission.ResponseHeaders,
 	}
-	for _, r := range p.Ranked() {
+	for _, r := range p.Serving() { // none that a proxy must not balance over
 		tp.Replicas = append(tp.Replicas, templates.Replica{Name: r.Name, Address: r.Address, Weight: r.Weight})
 	}
 	return tp

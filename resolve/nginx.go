@@ -23,15 +23,16 @@ func (r *Config) Nginx() (o templates.Nginx, err error) {
 		return o, errors.New("listen.feed is off: nginx reports there how requests ended")
 	}
 	o = templates.Nginx{
-		Bind:         c.Nginx.Bind,
-		AgentAddress: c.Listen.Nginx,
-		FeedAddress:  c.Listen.Feed,
-		Dir:          NginxDir,
-		BodyBuffer:   int(c.Nginx.BodyBuffer),
-		RetrySent:    c.Nginx.RetrySent,
-		DefaultPool:  c.DefaultPool,
-		RankHeader:   r.rankHeader(),
-		Budgets:      len(c.Budgets.Limits) > 0,
+		Bind:          c.Nginx.Bind,
+		AgentAddress:  c.Listen.Nginx,
+		FeedAddress:   c.Listen.Feed,
+		Dir:           NginxDir,
+		BodyBuffer:    int(c.Nginx.BodyBuffer),
+		RetrySent:     c.Nginx.RetrySent,
+		DefaultPool:   c.DefaultPool,
+		RankHeader:    r.rankHeader(),
+		PrefillHeader: c.PrefillHeader, Prefills: r.prefills(),
+		Budgets: len(c.Budgets.Limits) > 0,
 	}
 	if o.ProcessingTimeout, err = r.NginxTimeout(); err != nil {
 		return o, err

@@ -31,6 +31,7 @@ type Config struct {
 type Pool struct {
 	*config.Pool
 	Policy    decider.Policy
+	Prefill   decider.Policy    // another instance, for the replicas that only compute prompts; nil = there are none
 	PolicyKey string            // equal for policies of equal options
 	Admission *config.Admission // as it takes effect, nil for none
 }
@@ -93,7 +94,13 @@ func Resolve(c *config.Config, o Options) (*Config, error) {
 			r.hold = max(r.hold, a.LongestWait())
 			r.held += a.MostWaiting()
 		}
-		r.Pools = append(r.Pools, Pool{p, policy, key, a})
+		rp := Pool{Pool: p, Policy: policy, PolicyKey: key, Admission: a}
+		if p.Prefills() {
+			if rp.Prefill, _, err = o.Policies.New(p.Policy.Name, &p.Policy); err != nil {
+				return nil, err
+			}
+		}
+		r.Pools = append(r.Pools, rp)
 	}
 	return r, nil
 }

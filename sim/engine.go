@@ -19,6 +19,9 @@ type Job struct {
 	Blocks []uint64
 	// Input and Output are token counts, both at least 1.
 	Input, Output int
+	// Received means that another engine has computed the prompt, but for its last token,
+	// and that its blocks came with the job.
+	Received bool
 	// Owner is the caller's; an Event leads back to it.
 	Owner any
 

@@ -227,6 +227,10 @@ func (e *Engine) admit() bool {
 		j.blocks = append(j.blocks, e.cache.allocate())
 	}
 	j.target, j.done = target, hits*e.blockSize
+	if j.Received && !j.counted {
+		j.counted, j.done = true, target-1
+		e.store(j, hits, j.done/e.blockSize)
+	}
 	if !j.counted {
 		j.counted, j.Cached = true, min(j.done, j.Input)
 		e.stats.QueryTokens += uint64(j.Input)

@@ -55,7 +55,7 @@ func variants(t *testing.T, v templates.Version) map[string][]templates.File {
 	}
 	out["whole"] = whole
 	kept := example(v)
-	kept.RetrySent, kept.Budgets = true, true
+	kept.RetrySent, kept.Budgets, kept.Prefills = true, true, true
 	if out["kept"], err = templates.RenderHAProxy(kept); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,12 @@ type HAProxy struct {
 	// request; "" = no engine has ranks.
 	RankHeader string
 
+	// PrefillHeader names the header in which a sidecar finds the replica that computes the
+	// prompt. Nothing that a client sends under this name is passed on. Prefills says
+	// whether there are such replicas, so that it is set.
+	PrefillHeader string
+	Prefills      bool
+
 	// AgentAddress is where the agent answers SPOE: "unix:///run/x.sock",
 	// "tcp://127.0.0.1:9900" or "127.0.0.1:9900".
 	AgentAddress string
@@ -118,6 +124,9 @@ type Replica struct {
 	MaxConn int    // requests at once, the rest queue in HAProxy; 0 is no bound
 }
 
+// DefaultPrefillHeader is the header that llm-d's sidecar reads.
+const DefaultPrefillHeader = "x-prefiller-host-port"
+
 // File is a rendered file. Name has no folder.
 type File struct{ Name, Text string }
 
@@ -192,6 +201,9 @@ type view struct {
 func (o HAProxy) view(full bool) (*view, error) {
 	if o.BodyTimeout == 0 {
 		o.BodyTimeout = 30 * time.Second
+	}
+	if o.PrefillHeader == "" {
+		o.PrefillHeader = DefaultPrefillHeader
 	}
 	if o.ServerTimeout == 0 {
 		o.ServerTimeout = 600 * time.Second

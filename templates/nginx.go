@@ -30,6 +30,12 @@ type Nginx struct {
 	// request; "" = no engine has ranks.
 	RankHeader string
 
+	// PrefillHeader names the header in which a sidecar finds the replica that computes the
+	// prompt. Nothing that a client sends under this name is passed on. Prefills says
+	// whether there are such replicas, so that it is set.
+	PrefillHeader string
+	Prefills      bool
+
 	// Dir is the folder in which nginx will find the attached files.
 	Dir string
 
@@ -167,6 +173,9 @@ func (v *nginxView) AdmissionHeaders() bool {
 
 // view checks o and completes it.
 func (o Nginx) view(full bool) (*nginxView, error) {
+	if o.PrefillHeader == "" {
+		o.PrefillHeader = DefaultPrefillHeader
+	}
 	if o.ServerTimeout == 0 {
 		o.ServerTimeout = 600 * time.Second
 	}

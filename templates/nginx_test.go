@@ -42,7 +42,7 @@ func nginxVariants(t *testing.T) map[string][]templates.File {
 	out["whole"] = whole
 	o := nginxExample()
 	o.AgentAddress, o.RetrySent, o.DefaultPool, o.ProcessingTimeout = "127.0.0.1:9902", true, "own", 1500*time.Millisecond
-	o.Pools[0].AdmissionHeaders, o.Budgets = true, true
+	o.Pools[0].AdmissionHeaders, o.Budgets, o.Prefills = true, true, true
 	files, paste, err := templates.AttachNginx(o)
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,11 @@ func PrintExplanation(w io.Writer, answer []byte) error {
 func printExplanation(w io.Writer, x *decider.Explanation) {
 	fmt.Fprintf(w, "pool %s, policy %s\n", x.Pool, x.Policy)
 	fmt.Fprintln(w, "request:", request(x))
-	fmt.Fprintf(w, "decision: %s\n\n", decision(x))
+	fmt.Fprintf(w, "decision: %s\n", decision(x))
+	if x.Legs != nil {
+		fmt.Fprintf(w, "prompt: %s\n", prefill(x.Legs))
+	}
+	fmt.Fprintln(w)
 	if q := x.Queue; q != nil {
 		deadline := ""
 		if q.Deadline > 0 {
@@ -79,6 +83,28 @@ func decision(x *decider.Explanation) string {
 		return fmt.Sprintf("none (%s), refused with %d", x.Why, x.Refused)
 	}
 	return fmt.Sprintf("none (%s), the proxy balances by itself", x.Why)
+}
+
+// notComputed says why a decode replica computes the prompt itself, where that is no
+// matter of time.
+var notComputed = map[string]string{
+	"role": "its role is not decode", "one_token": "the answer is one token", "cached": "it has all of it",
+	"no_prefill_replica": "no prefill replica can take it",
+}
+
+// prefill says where the prompt would be computed.
+func prefill(l *decider.Legs) string {
+	there := fmt.Sprintf("%.2f s there and %.2f s for the transfer, against %.2f s on the decode replica with what it delays", l.There, l.Moved, l.Here)
+	if why, ok := notComputed[l.Why]; ok {
+		return "computed by the replica of the decision: " + why
+	}
+	if l.Why == "tokens" {
+		there = "by prefill_tokens"
+	}
+	if l.Prefill == "" {
+		return "computed by the replica of the decision: " + there
+	}
+	return "computed by " + l.Prefill + ": " + there
 }
 
 // printCandidates prints a row for each candidate, the chosen ones first.

@@ -48,7 +48,7 @@ func printStatus(w io.Writer, s *admin.Status) {
 		}
 		fmt.Fprintf(w, "\npool %s, %s: %s, %d in flight\n", p.Name, p.Policy, models, p.Reservations)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "  replica\taddress\tstate\tweight\tin flight\twaiting\ttokens\tchosen\tserved\tfailed\t")
+		fmt.Fprintln(t, "  replica\taddress\t"+roleTitle(&p)+"state\tweight\tin flight\twaiting\ttokens\tchosen\tserved\tfailed\t")
 		for _, r := range p.Replicas {
 			state := r.State
 			if state == "up" && !r.Seen {
@@ -57,10 +57,13 @@ func printStatus(w io.Writer, s *admin.Status) {
 			if state == "ejected" {
 				state = fmt.Sprintf("ejected %.0fs", r.EjectedFor)
 			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
-				r.Name, r.Address, state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
+			fmt.Fprintf(t, "  %s\t%s\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+				r.Name, r.Address, role(&p, r.Role), state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
 		}
 		t.Flush()
+		if l := p.Legs; l != nil {
+			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %d tokens\n", l.Legs, l.Legs+l.Local, l.Tokens)
+		}
 		if p.Shadow != nil {
 			printShadow(w, p.Shadow)
 		}
@@ -71,6 +74,25 @@ func printStatus(w io.Writer, s *admin.Status) {
 			fmt.Fprintln(w, "  no replicas: none in the configuration, and none found at the proxy yet")
 		}
 	}
+}
+
+// roleTitle is the heading of the column for roles, where there are any.
+func roleTitle(p *decider.PoolStatus) string {
+	if p.Legs == nil {
+		return ""
+	}
+	return "role\t"
+}
+
+// role is a cell of that column.
+func role(p *decider.PoolStatus, name string) string {
+	switch {
+	case p.Legs == nil:
+		return ""
+	case name == "":
+		name = decider.RoleBoth.String()
+	}
+	return name + "\t"
 }
 
 // stateLine describes what is kept over a restart.

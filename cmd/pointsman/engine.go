@@ -25,6 +25,7 @@ type engineCmd struct {
 	Replay      string   `help:"ZeroMQ endpoint that replays past events, such as tcp://127.0.0.1:5558."`
 	EventForm   string   `default:"arrays" enum:"arrays,maps,simulator,windowed" help:"Form of the events: arrays or maps, as older and newer versions of vLLM; simulator, whose batches count from 1 and whose first blocks have parent 0; windowed, with a second group of layers."`
 	Ranks       int      `default:"1" help:"Engines inside the server, of data parallelism."`
+	Sidecar     bool     `help:"Have the prompts of requests with x-prefiller-host-port computed by the engine named there, as llm-d's sidecar does."`
 	CacheTokens int      `default:"500000" help:"Size of the KV cache in tokens."`
 }
 
@@ -34,7 +35,7 @@ func (c *engineCmd) Run() error {
 		return err
 	}
 	options := fakevllm.Options{
-		LlamaCpp: c.Kind == "llamacpp", Ranks: c.Ranks,
+		LlamaCpp: c.Kind == "llamacpp", Ranks: c.Ranks, Sidecar: c.Sidecar,
 		Name: c.Name, Models: c.Model, LoRA: c.LoRA, Profile: profile,
 		BlockSize: c.BlockSize, CacheTokens: c.CacheTokens, Speed: c.Speed,
 		Events: c.Events, Replay: c.Replay,

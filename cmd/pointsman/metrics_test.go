@@ -51,6 +51,7 @@ func exposed(t *testing.T) string {
 		fmt.Fprintf(&b, "  %s: {models: [%[1]s], lora: [lora-%[1]s], policy: {name: %[1]s%s}, locality: true, lora_affinity: true, sticky_sessions: true, mode: 50%%, admission: {wait: agent}, engine: vllm, replicas: {%[1]s: {address: %[3]q}}}\n",
 			name, options, engine.Listener.Addr().String())
 	}
+	fmt.Fprintf(&b, "  legs: {models: [legs], sidecar: llm-d, replicas: {p: {address: '127.0.0.1:1', role: prefill}, d: {address: %q, role: decode}}}\n", engine.Listener.Addr().String())
 	path := filepath.Join(t.TempDir(), "pointsman.yaml")
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ type Charge struct {
 // Made reports whether the request was charged.
 func (c *Charge) Made() bool { return c.usage != nil }
 
+// Forget makes c the charge of nobody: another one has it.
+func (c *Charge) Forget() { *c = Charge{} }
+
 // Verdict is where a request stands: at the limit that is reached, or else at the
 // one of which the least is left.
 type Verdict struct {

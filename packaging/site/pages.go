@@ -19,7 +19,7 @@ type section struct {
 // sections are the navigation, in its order.
 var sections = []section{
 	{"Start in five minutes", []string{"/README.md", "start.md", "install.md"}},
-	{"How it works", []string{"how-it-works.md", "apis.md", "policies/README.md", "admission.md", "budgets.md", "cluster.md", "engines.md", "haproxy.md", "nginx.md", "/ARCHITECTURE.md"}},
+	{"How it works", []string{"how-it-works.md", "apis.md", "policies/README.md", "admission.md", "budgets.md", "cluster.md", "engines.md", "prefill-decode.md", "haproxy.md", "nginx.md", "/ARCHITECTURE.md"}},
 	{"Tutorials", []string{"tutorials/*.md", "shadow.md", "record.md", "simulate.md", "custom-policy.md"}},
 	{"Reference", []string{"configuration.md", "reference/keys.md", "reference/commands.md", "metrics.md", "reference/metrics.md", "reference/variables.md", "tracing.md"}},
 	{"Policies", []string{"policies/*.md"}},

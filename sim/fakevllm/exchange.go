@@ -20,6 +20,7 @@ type exchange struct {
 	chunks int // of the stream, written so far
 
 	engine   *engine // that serves it
+	received bool    // another replica has computed the prompt
 	messages bool    // errors have the form of Anthropic's Messages API
 }
 

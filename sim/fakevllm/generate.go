@@ -75,6 +75,9 @@ const maxSequences = 4096
 func (s *Server) generate(x *exchange, r *wireRequest, d *dialect, prompts [][]uint32) {
 	g, refused := s.newGeneration(r, d, prompts)
 	if refused == nil {
+		for _, q := range g.seqs {
+			q.Received = x.received
+		}
 		if err := x.engine.submit(g.call); err != nil {
 			refused = badRequest("%v", err)
 		}

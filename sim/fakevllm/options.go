@@ -17,6 +17,9 @@ type Options struct {
 	// The ports of their events follow one another. RankHeader says which one serves a
 	// request; without it the least loaded one does.
 	Ranks int
+	// Sidecar puts a sidecar such as llm-d's before the server: it has the prompts of
+	// requests with a PrefillHeader computed by the replica named there.
+	Sidecar bool
 	// LlamaCpp has the server answer as llama.cpp does, where that differs from vLLM.
 	LlamaCpp bool
 	// Profile is the engine's speed, by default Profile8B.

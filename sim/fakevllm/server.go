@@ -32,6 +32,7 @@ type Server struct {
 	ranks  []*engine // of data parallelism
 	faults faults
 	core   core
+	legs   http.Client // to the replicas that compute prompts
 }
 
 // maxBody is the largest accepted request body in bytes.
@@ -41,7 +42,7 @@ const maxBody = 100 << 20
 // error.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, intro: intro(o.Name)}
+	s := &Server{o: o, intro: intro(o.Name), legs: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	for rank := range o.Ranks {
 		e, err := newEngine(o.rank(rank))
 		if err != nil {
@@ -101,6 +102,7 @@ func (s *Server) Close() {
 	for _, e := range s.ranks {
 		e.close()
 	}
+	s.legs.CloseIdleConnections()
 }
 
 // HTTPServer returns an HTTP server for this replica with plain-text HTTP/1.1
@@ -208,6 +210,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			x.fail(coreDead)
 			return
 		}
+	}
+	if !prefill(s, x) {
+		return
 	}
 	found.handle(s, x)
 }

@@ -120,6 +120,7 @@ type ReplicaStatus struct {
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	State    string `json:"state"`
+	Role     string `json:"role"`
 	Weight   int    `json:"weight"`
 	InFlight int    `json:"in_flight"`
 	Waiting  int    `json:"waiting"`
@@ -131,12 +132,13 @@ type ReplicaStatus struct {
 
 // PoolStatus is the part of a pool.
 type PoolStatus struct {
-	Name         string          `json:"name"`
-	Replicas     []ReplicaStatus `json:"replicas"`
-	Reservations int             `json:"reservations"`
-	Decisions    int             `json:"decisions"`
-	FellOpen     int             `json:"fell_open"`
-	Outcomes     map[string]int  `json:"outcomes"`
+	Name         string                             `json:"name"`
+	Replicas     []ReplicaStatus                    `json:"replicas"`
+	Reservations int                                `json:"reservations"`
+	Decisions    int                                `json:"decisions"`
+	FellOpen     int                                `json:"fell_open"`
+	Outcomes     map[string]int                     `json:"outcomes"`
+	Legs         *struct{ Legs, Tokens, Local int } `json:"legs"`
 }
 
 // Pools returns the status of all pools.

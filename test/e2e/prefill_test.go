@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman/sim/fakevllm"
+	"pointsman/test/rig"
+)
+
+// TestPrefillDecode has prompts computed on replicas of their own, by sidecars of the
+// decode replicas. Clients cannot name such a replica, and without it or without the
+// agent the decode replicas compute the prompts.
+func TestPrefillDecode(t *testing.T) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
+		t.Parallel()
+		engines := map[string]*rig.Engine{}
+		var replicas []string
+		for _, e := range []struct {
+			name, role string
+		}{{"p1", "prefill"}, {"d1", "decode"}, {"d2", "decode"}} {
+			engines[e.name] = rig.StartEngine(t, e.name, rig.EngineOptions{Models: []string{rig.Model}, Sidecar: e.role == "decode"})
+			replicas = append(replicas, fmt.Sprintf("%s: {address: %q, role: %s}", e.name, engines[e.name].Address, e.role))
+		}
+		s := rig.NewSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], sidecar: llm-d, prefill_tokens: 500, replicas: {%s}}}\n",
+			rig.Pool, rig.Model, strings.Join(replicas, ", ")))
+		s.Start()
+		client := rig.NewClient(4, true, false)
+		defer client.CloseIdleConnections()
+		sent := 0
+		// ask sends a prompt that nobody has seen, and returns who computed it and who answered.
+		ask := func(size int, forged string) (prefilled, served, seen string) {
+			t.Helper()
+			sent++
+			c := rig.Call{Body: fmt.Appendf(nil, `{"model":%q,"max_tokens":3,"stream":%v,"messages":[{"role":"user","content":%q}]}`, rig.Model, sent%2 == 0, rig.Fill(size, 100_000*sent))}
+			if forged != "" {
+				c.Header = map[string]string{fakevllm.PrefillHeader: forged}
+			}
+			a := c.Do(client, s.Front)
+			if err := c.Check(a); err != nil {
+				t.Fatal(err)
+			}
+			return a.Header.Get(fakevllm.PrefilledBy), a.Header.Get("X-Engine"), a.Header.Get("X-Seen-Headers")
+		}
+		for range 8 {
+			if by, on, _ := ask(8000, ""); by != "p1" || on[0] != 'd' {
+				t.Fatalf("a long prompt was computed by %q and answered by %q", by, on)
+			}
+		}
+		if n := engines["p1"].Sim.Stats().Finished; n != 8 {
+			t.Errorf("%d prompts were computed by p1, want 8", n)
+		}
+		header := strings.ToLower(fakevllm.PrefillHeader)
+		for _, forged := range []string{"127.0.0.1:1", engines["p1"].Address} {
+			if by, _, seen := ask(200, forged); by != "" || strings.Contains(seen, header) {
+				t.Errorf("a short prompt was computed by %q; the engine saw %s", by, seen)
+			}
+			if by, _, _ := ask(8000, forged); by != "p1" {
+				t.Errorf("beside the header of a client, the prompt was computed by %q", by)
+			}
+		}
+		p := s.Agent.Settled(rig.Pool)
+		if got := p.Replica("p1"); got.Served != 10 || got.InFlight != 0 || got.Role != "prefill" || p.Legs == nil || p.Legs.Legs != 10 {
+			t.Errorf("p1 is %+v, legs %+v", got, p.Legs)
+		}
+		s.Idle(p)
+
+		engines["p1"].Down(t)
+		rig.Eventually(t, 20*time.Second, "the prefill replica is found down", func() (bool, string) {
+			state := s.Agent.Pool(rig.Pool).Replica("p1").State
+			return state == "down", state
+		})
+		if by, on, seen := ask(8000, ""); by != "" || on[0] != 'd' || strings.Contains(seen, header) {
+			t.Errorf("without p1, %q answered, after %q; it saw %s", on, by, seen)
+		}
+
+		// Alone, the proxy balances over those that generate, and clients name nobody.
+		engines["p1"].Up(t)
+		s.Agent.Kill()
+		for range 6 {
+			if by, on, seen := ask(8000, engines["p1"].Address); by != "" || on[0] != 'd' || strings.Contains(seen, header) {
+				t.Errorf("without an agent, %q answered, after %q; it saw %s", on, by, seen)
+			}
+		}
+	})
+}
