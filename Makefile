@@ -102,10 +102,10 @@ release: ## packages, image, what is in them, and checksums
 package-test: release ## install, upgrade, remove and purge the packages; run the image; build all again
 	POINTSMAN_PACKAGES=$(CURDIR)/dist $(GO) test -count 1 -v -timeout 15m -run Package ./packaging
 
-debian: ## the packages on Debian 12 and 13 under a real systemd, as root, by the pages' own commands
+debian: ## packages, image, compose file and Ansible role on Debian 12 and 13 under a real systemd, as root
 	@sh test/setup.sh debian
 	rm -rf dist/debian
-	cd packaging/tools && $(GO) run . -version '$(VERSION)' -arch "$$($(GO) env GOARCH)" -dist dist/debian packages
+	cd packaging/tools && $(GO) run . -version '$(VERSION)' -arch "$$($(GO) env GOARCH)" -dist dist/debian packages image
 	POINTSMAN_PACKAGES=$(CURDIR)/dist/debian $(GO) test -count 1 -v -timeout 40m ./test/debian
 
 docs: ## the documentation site in dist/docs, its links checked

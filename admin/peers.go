@@ -12,9 +12,14 @@ import (
 func peers(c *cluster.Status) page.Section {
 	s := page.Section{
 		ID: "peers", Title: "Peers", Summary: fmt.Sprintf("Cluster %s, this agent is %s: %s.", c.Cluster, c.Agent, c.Bus),
-		Columns:  []string{"Agent", "State", "Heard", "Lag", "Messages", "Events", "Gaps", "Lists", "Differed"},
+		Columns:  []page.Cell{{Text: "Agent"}, {Text: "State"}},
 		Problems: c.Warnings(),
 	}
+	number := func(text string) page.Cell { return page.Cell{Text: text, Number: true} }
+	for _, name := range []string{"Heard", "Lag", "Messages", "Events", "Gaps", "Lists", "Differed"} {
+		s.Columns = append(s.Columns, number(name))
+	}
+	states := map[string]string{"follows": "up", "asks": "draining", "silent": "down"}
 	if !c.Ready {
 		s.Summary += " It is joining: it waits for what the others know."
 	}
@@ -25,9 +30,9 @@ func peers(c *cluster.Status) page.Section {
 		if p.State == "silent" {
 			s.Problems = append(s.Problems, fmt.Sprintf("Agent %s of the cluster has been silent for %.0f s.", p.Agent, p.Age))
 		}
-		count := func(n uint64) string { return strconv.FormatUint(n, 10) }
-		s.Rows = append(s.Rows, []string{
-			p.Agent, p.State, fmt.Sprintf("%.1f s ago", p.Age), fmt.Sprintf("%.1f ms", p.Lag*1000),
+		count := func(n uint64) page.Cell { return number(strconv.FormatUint(n, 10)) }
+		s.Rows = append(s.Rows, []page.Cell{
+			{Text: p.Agent}, {Text: p.State, State: states[p.State]}, number(fmt.Sprintf("%.1f s ago", p.Age)), number(fmt.Sprintf("%.1f ms", p.Lag*1000)),
 			count(p.Messages), count(p.Events), count(p.Gaps), count(p.Lists), count(p.Differed),
 		})
 	}

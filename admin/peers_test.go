@@ -24,7 +24,7 @@ func TestPeers(t *testing.T) {
 	if !ok || !strings.Contains(above, "Agent n3 of the cluster has been silent for 61 s") || !strings.Contains(above, "3 messages or connections refused") {
 		t.Errorf("the problems are\n%s", above)
 	}
-	for _, want := range []string{`<section id="peers"`, "Cluster prod, this agent is n1: listens at 10.0.0.5:9910.", "<td>n2</td><td>follows</td><td>0.2 s ago</td><td>3.1 ms</td><td>77</td>"} {
+	for _, want := range []string{`<section id="peers"`, "Cluster prod, this agent is n1: listens at 10.0.0.5:9910.", `<th scope="row">n2</th><td><span class="s up">follows</span></td><td class="n">0.2 s ago</td><td class="n">3.1 ms</td><td class="n">77</td>`, `<span class="s down">silent</span>`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %s in\n%s", want, b.String())
 		}

@@ -163,7 +163,13 @@ unpack_uvicorn() {
 # a network.
 install_debian() {
 	dir=$cache/debian-$1
-	[ -e "$dir/.complete" ] && return 0
+	if [ -e "$dir/.complete" ]; then
+		ls "$dir"/var/cache/apt/archives/python3-apt_*.deb >/dev/null 2>&1 && return 0
+		say "adding what Ansible needs to $dir"
+		as_root chroot "$dir" apt-get update -q >/dev/null
+		as_root chroot "$dir" apt-get install -y -q --download-only python3 python3-apt >/dev/null
+		return 0
+	fi
 	say "installing Debian $1 into $dir"
 	as_root rm -rf "$dir"
 	mkdir -p "$cache"
@@ -172,7 +178,7 @@ install_debian() {
 	if ! as_root debootstrap --variant=minbase --include=systemd-sysv,adduser,curl,procps,ca-certificates \
 		"$1" "$dir" $(mirror) >"$log" 2>&1 ||
 		! as_root chroot "$dir" apt-get update -q >>"$log" 2>&1 ||
-		! as_root chroot "$dir" apt-get install -y -q --download-only haproxy nginx >>"$log" 2>&1; then
+		! as_root chroot "$dir" apt-get install -y -q --download-only haproxy nginx python3 python3-apt >>"$log" 2>&1; then
 		tail -n 20 "$log" >&2
 		die "Debian $1 was not installed; the whole log is in $log"
 	fi
@@ -208,7 +214,7 @@ install_vllm() {
 
 case "${1:-}" in
 debian)
-	host_packages debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux lintian:lintian rpm:rpm
+	host_packages debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux lintian:lintian rpm:rpm ansible-playbook:ansible-core
 	install_debian bookworm
 	install_debian trixie
 	exit 0

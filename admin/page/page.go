@@ -45,8 +45,15 @@ type Section struct {
 	Title    string
 	Summary  string
 	Problems []string
-	Columns  []string
-	Rows     [][]string
+	Columns  []Cell
+	Rows     [][]Cell // the first cell names the row
+}
+
+// Cell is one of a Section's table.
+type Cell struct {
+	Text   string
+	Number bool   // stands at the right
+	State  string // "up", "draining", "down" or "unknown": how it is coloured; empty for none
 }
 
 // asset is a file that the page loads.

@@ -71,11 +71,11 @@ func TestPage(t *testing.T) {
 	r[2].State, r[2].KVUsage, r[2].SignalAge, r[2].Limit, r[2].InFlight = "down", -1, -1, 8, 3
 	in.Refusals = []string{"set server llama/r9: no such server"}
 	in.Draining = true
-	in.Sections = []Section{{ID: "peers", Title: "Peers", Columns: []string{"peer", "lag"}, Rows: [][]string{{"10.0.0.6", "3 ms"}}, Problems: []string{"10.0.0.7 is silent."}}}
+	in.Sections = []Section{{ID: "peers", Title: "Peers", Columns: []Cell{{Text: "peer"}, {Text: "state"}, {Text: "lag", Number: true}}, Rows: [][]Cell{{{Text: "10.0.0.6"}, {Text: "follows", State: "up"}, {Text: "3 ms", Number: true}}}, Problems: []string{"10.0.0.7 is silent."}}}
 	text := render(t, in, "")
 	contains(t, text, "<title>pointsman</title>", "The agent drains", "haproxy: the feed is silent.", "7 requests of frontend fe", "Pool llama: r3 down.", "Pool llama: r1 ejected.",
 		"HAProxy refuses set server llama/r9", "10.0.0.7 is silent.", "ejected 12 s", "up, not seen", "3 / 8", `<td class="n opt">never</td>`,
-		">12.3k<", "60 %", "50 %", "75 %", "12\u202f345", ">5</td>", `href="/decision?pool=llama&amp;seq=42"`, `<h2 id="peers-title">Peers</h2>`, "<td>3 ms</td>", "up for 90 s")
+		">12.3k<", "60 %", "50 %", "75 %", "12\u202f345", ">5</td>", `href="/decision?pool=llama&amp;seq=42"`, `<h2 id="peers-title">Peers</h2>`, `<a href="#peers">Peers</a>`, `<span class="s up">follows</span>`, `<td class="n">3 ms</td>`, "up for 90 s")
 	if a, b := strings.Index(text, "ffffffff"), strings.Index(text, "0a1b2c3d"); a < 0 || a > b {
 		t.Error("the last decision does not come first")
 	}
