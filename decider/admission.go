@@ -79,8 +79,9 @@ type holding = queue.Queue[held]
 type held struct {
 	request  *Request
 	decision *Decision
-	waiter   Waiter // nil until Submit has returned
-	told     bool   // the other agents know of it
+	waiter   Waiter        // nil until Submit has returned
+	told     bool          // the other agents know of it
+	lost     time.Duration // what the process had lost when it came, or was last due
 	// elsewhere is nil but for requests that another agent holds, which have neither
 	// a decision nor a waiter.
 	elsewhere *elsewhere

@@ -45,24 +45,27 @@ func (a *admission) dispatch(now time.Duration) {
 
 // stall follows whether the process runs. One that was stopped, or that gets little of
 // a processor, cannot know which replicas have had capacity: nobody is refused for the
-// time that it lost, until it has had as much time again to read what happened.
+// time that it lost while they waited, nor until it has had as much time again to read
+// what happened.
 type stall struct {
 	ticked time.Duration // when Dispatch was last called; 0 = never
 	until  time.Duration // nobody is refused before
+	lost   time.Duration // in all
 }
 
 const (
 	// stallGap is the longest time between two calls of Dispatch by a process that
 	// runs.
 	stallGap = 60 * time.Millisecond
-	// stallMost bounds how long nobody is refused.
+	// stallMost bounds what one stop counts for.
 	stallMost = 5 * time.Second
 )
 
 // excuses reports whether the process lost time, and has not caught up.
 func (s *stall) excuses(now time.Duration) bool {
-	if gap := now - s.ticked; s.ticked > 0 && gap > stallGap {
-		s.until = max(s.until, now+min(gap, stallMost))
+	if gap := min(now-s.ticked, stallMost); s.ticked > 0 && gap > stallGap {
+		s.until = max(s.until, now+gap)
+		s.lost += gap
 		s.ticked = now
 	}
 	return now < s.until
@@ -73,6 +76,11 @@ func (a *admission) refuseOverdue(now time.Duration) {
 	for it := a.queue.Overdue(now); it != nil; it = a.queue.Overdue(now) {
 		if it.Value.elsewhere != nil {
 			a.elsewhere.forget(it) // its agent answers it
+			continue
+		}
+		if lost := a.stall.lost - it.Value.lost; lost > 0 {
+			it.Value.lost = a.stall.lost
+			a.queue.Postpone(it, lost)
 			continue
 		}
 		a.queue.Remove(it)

@@ -164,6 +164,41 @@ func TestAdmissionMatchesOutOfOrder(t *testing.T) {
 	}
 }
 
+// A process that gets little of a processor for long loses time bit by bit: all of it
+// counts for those who waited meanwhile, also once it runs again.
+func TestStarvedProcessRefusesNobody(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: 2 * time.Second}}}))
+	d := New(clock.tell, seeds())
+	d.pools.Store(&[]*Pool{p})
+	tick := func(n int, every time.Duration) {
+		for range n {
+			clock.now += every
+			d.Dispatch()
+		}
+	}
+	submit(p)
+	tick(50, 20*time.Millisecond)
+	waits := submit(p)
+	tick(50, 20*time.Millisecond)
+	tick(30, 100*time.Millisecond) // starved
+	later := submit(p)
+	tick(45, 20*time.Millisecond)
+	if waits.answered() {
+		t.Errorf("refused for time in which the process did not run: %+v", waits.d)
+	}
+	tick(10, 20*time.Millisecond)
+	if !waits.answered() || waits.d.Why != "waited_too_long" {
+		t.Errorf("it has waited for as long as it may: %+v", waits.d)
+	}
+	if later.answered() {
+		t.Errorf("refused early: %+v", later.d)
+	}
+	tick(50, 20*time.Millisecond)
+	if !later.answered() {
+		t.Error("one that came after the process had starved waits for longer than it may")
+	}
+}
+
 // firstAlways is a policy that chooses the first candidate.
 type firstAlways struct{}
 

@@ -109,7 +109,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	if a.queue.Len() == 0 {
 		a.departed = now
 	}
-	it := a.queue.Add(e, held{request: r, decision: d}, now, p.load.poolSpeed())
+	it := a.queue.Add(e, held{request: r, decision: d, lost: a.stall.lost}, now, p.load.poolSpeed())
 	a.dispatch(now)
 	if a.queue.Find(r.ID) != it {
 		return false, nil

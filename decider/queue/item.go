@@ -19,11 +19,12 @@ type Item[T any] struct {
 	Value T
 	At    time.Duration // when it was added first
 
-	tenant *Tenant[T]
-	seq    uint64
-	key    float64 // its place among its tenant's items
-	due    float64 // seconds; then it is refused
-	late   bool    // due is derived from its deadline, not from its band's TTL
+	tenant    *Tenant[T]
+	seq       uint64
+	key       float64 // its place among its tenant's items
+	due       float64 // seconds; then it is refused
+	late      bool    // due is derived from its deadline, not from its band's TTL
+	postponed float64 // seconds, in due
 }
 
 // Due is when the item is to be refused, in seconds of the owner's clock.

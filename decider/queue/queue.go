@@ -76,6 +76,7 @@ func (q *Queue[T]) insert(it *Item[T], speed float64) {
 			it.due, it.late = last, true
 		}
 	}
+	it.due += it.postponed
 	t := it.tenant
 	if t.items.len() == 0 {
 		t.start = max(t.start, b.tag)
@@ -176,6 +177,14 @@ func (q *Queue[T]) Overdue(now time.Duration) *Item[T] {
 		return it
 	}
 	return nil
+}
+
+// Postpone has an item wait for longer. Its place does not change.
+func (q *Queue[T]) Postpone(it *Item[T], by time.Duration) {
+	q.due.remove(it.due, it.seq)
+	it.due += by.Seconds()
+	it.postponed += by.Seconds()
+	q.due.insert(it.due, it.seq, it)
 }
 
 // First is the item that is due first, or nil.

@@ -204,6 +204,24 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// An item that is postponed waits for longer, in another queue too, and keeps its place.
+func TestPostpone(t *testing.T) {
+	b := newBench(t, Config{Bands: []Band{{Name: "a", TTL: 10 * time.Second}}})
+	first := b.put("1", 1)
+	b.now = time.Second
+	b.put("2", 1)
+	b.Postpone(first, 3*time.Second)
+	next := newBench(t, Config{Bands: []Band{{Name: "a", TTL: 20 * time.Second}}})
+	next.Adopt(b.Queue, speed, func(*Item[string]) {})
+	next.check()
+	if due := next.First(); due.Value != "2" || due.Due() != 21 || first.Due() != 23 {
+		t.Errorf("%s is due at %g s, the postponed one at %g s", due.Value, due.Due(), first.Due())
+	}
+	if got := next.order(); got != "12" {
+		t.Errorf("served %s", got)
+	}
+}
+
 func TestWorkAhead(t *testing.T) {
 	b := newBench(t, Config{Bands: []Band{{Name: "a"}, {Name: "b"}, {Name: "v", Weight: 1}, {Name: "w", Weight: 1}}})
 	for i, work := range []float64{1, 10, 100, 1000} {

@@ -60,7 +60,9 @@ func TestRate(t *testing.T) {
 				all.Go(func() {
 					const window = 20 // as many as HAProxy has under way on a connection
 					for k := 0; time.Now().Before(until); k += window {
-						err := p.Served(window, func(j int) []byte { return rig.Chat(rig.Model, 1000, 8, true, 4*(k+j)+peers*4000*i) })
+						err := p.Served(window, func(j int) ([]byte, string) {
+							return rig.Chat(rig.Model, 1000, 8, true, 4*(k+j)+peers*4000*i), ""
+						})
 						if err != nil {
 							t.Errorf("peer %d: %v", i, err)
 							return

@@ -18,9 +18,9 @@ import (
 // proxy: it asks as fast as the agent answers. It is for one goroutine.
 type Peer interface {
 	// Served asks n questions, as many at once as the proxy does on one connection, and
-	// reports to the feed that each was served by the replica that was named. body is
-	// that of the i-th question.
-	Served(n int, body func(i int) []byte) error
+	// reports to the feed that each was served by the replica that was named. ask is the
+	// i-th question: its body, and further lines of its header.
+	Served(n int, ask func(i int) (body []byte, header string)) error
 	Close()
 }
 
@@ -65,15 +65,16 @@ func (h *HAProxy) Peer(number int) (Peer, error) {
 // named is how an answer names the server: a string, after the variable's name.
 var named = []byte("\x06server\x08")
 
-func (p *spopPeer) Served(n int, body func(i int) []byte) error {
+func (p *spopPeer) Served(n int, ask func(i int) (body []byte, header string)) error {
 	p.out, p.asks = p.out[:0], p.asks[:0]
 	for i := range n {
 		id := p.next()
 		p.asks = append(p.asks, id)
 		at := len(p.out)
 		p.out = append(p.out, 0, 0, 0, 0, notify, 0, 0, 0, 1, byte(i), 1)
-		p.out = append(text(p.out, "pm-route"), 3)
-		p.out = pair(pair(pair(p.out, "rid", id), "path", ChatPath), "body", string(body(i)))
+		body, header := ask(i)
+		p.out = append(text(p.out, "pm-route"), 4)
+		p.out = pair(pair(pair(pair(p.out, "rid", id), "path", ChatPath), "hdrs", header), "body", string(body))
 		endian.BigEndian.PutUint32(p.out[at:], uint32(len(p.out)-at-4))
 	}
 	p.c.SetDeadline(time.Now().Add(20 * time.Second))
@@ -82,6 +83,12 @@ func (p *spopPeer) Served(n int, body func(i int) []byte) error {
 	}
 	p.out = p.out[:0]
 	for range n {
+		if p.in.Buffered() == 0 { // what waits may wait for these
+			if _, err := p.feed.Write(p.out); err != nil {
+				return err
+			}
+			p.out = p.out[:0]
+		}
 		head, err := p.in.Peek(4)
 		if err != nil {
 			return err
@@ -115,6 +122,7 @@ func (p *spopPeer) Close() {
 // nginxPeer is nginx's.
 type nginxPeer struct {
 	ids
+	socket  string
 	c, feed net.Conn
 	in      *bufio.Reader
 	out     []byte
@@ -131,26 +139,26 @@ func (n *Nginx) Peer(number int) (Peer, error) {
 		c.Close()
 		return nil, err
 	}
-	return &nginxPeer{ids: ids{peer: number}, c: c, feed: feed, in: bufio.NewReader(c)}, nil
+	return &nginxPeer{ids: ids{peer: number}, socket: n.Socket, c: c, feed: feed, in: bufio.NewReader(c)}, nil
 }
 
-func (p *nginxPeer) Served(n int, body func(i int) []byte) error {
+func (p *nginxPeer) Served(n int, ask func(i int) (body []byte, header string)) error {
 	for i := range n {
-		if err := p.served(body(i)); err != nil {
+		if err := p.served(ask(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *nginxPeer) served(body []byte) error {
+func (p *nginxPeer) served(body []byte, header string) error {
 	id := p.next()
 	p.c.SetDeadline(time.Now().Add(20 * time.Second))
-	p.out = fmt.Appendf(p.out[:0], "POST %s HTTP/1.1\r\nHost: pointsman\r\nX-Pointsman-Id: %s\r\nX-Pointsman-Target: @pm_target\r\nContent-Length: %d\r\n\r\n%s", ChatPath, id, len(body), body)
+	p.out = fmt.Appendf(p.out[:0], "POST %s HTTP/1.1\r\nHost: pointsman\r\nX-Pointsman-Id: %s\r\nX-Pointsman-Target: @pm_target\r\n%sContent-Length: %d\r\n\r\n%s", ChatPath, id, header, len(body), body)
 	if _, err := p.c.Write(p.out); err != nil {
 		return err
 	}
-	word, length := "", 0
+	word, length, closes := "", 0, false
 	for {
 		line, err := p.in.ReadSlice('\n')
 		if err != nil {
@@ -165,6 +173,13 @@ func (p *nginxPeer) served(body []byte) error {
 			if word == "" {
 				return errors.New("no server is named")
 			}
+			if closes { // it was held
+				p.c.Close()
+				if p.c, err = dialUnix(p.socket); err != nil {
+					return err
+				}
+				p.in.Reset(p.c)
+			}
 			p.out = fmt.Appendf(p.out[:0], `<190>Nov 20 16:48:19 %s: {"id":"%s","srv":"%s","addr":"unix:x : %[3]s","ust":"200 : 200","hdr":"0.001 : 0.001",`+
 				`"uconn":"0.000 : 0.000","ulen":"0 : 100","clen":"","urt":"0.001 : 0.001","rt":"0.002","status":"200","bytes":"300","done":"OK","pid":"1","conn":"1"}`,
 				templates.NginxTag, id, word)
@@ -172,6 +187,8 @@ func (p *nginxPeer) served(body []byte) error {
 			return err
 		case ok && strings.EqualFold(key, "x-pointsman-server"):
 			word = value
+		case ok && strings.EqualFold(key, "connection"):
+			closes = strings.EqualFold(value, "close")
 		case ok && strings.EqualFold(key, "content-length"):
 			if length, err = strconv.Atoi(value); err != nil {
 				return err
