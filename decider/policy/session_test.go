@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pointsman/decider"
@@ -36,6 +37,32 @@ func TestSessionSticksAndFallsBackInOrder(t *testing.T) {
 	got := counters(s)
 	if got[`session_decisions_total{rank="home"}`] != 400 || got[`session_decisions_total{rank="fallback1"}`] != 200 {
 		t.Errorf("counted %v, want 400 at home and 200 at the first fallback", got)
+	}
+}
+
+// TestAgentsAgreeOnSessions: agents that say nothing to each other send a session to the same
+// replica, with the same fallbacks, by the weights too; also where they list the replicas in
+// another order.
+func TestAgentsAgreeOnSessions(t *testing.T) {
+	weighted := func(c *decider.PoolConfig) {
+		for i := range c.Replicas {
+			c.Replicas[i].Weight = 1 + i%3
+		}
+	}
+	one := decidertest.New(must(NewSession(SessionOptions{Fallbacks: 2})), 9, weighted)
+	other := decidertest.New(must(NewSession(SessionOptions{Fallbacks: 2})), 9, weighted, func(c *decider.PoolConfig) { slices.Reverse(c.Replicas) })
+	other.Burst(100, decidertest.InSession(1)) // its load and its chances are others
+	used := map[string]int{}
+	for n := range 500 {
+		a, _ := one.Send(decidertest.InSession(n))
+		b, _ := other.Send(decidertest.InSession(n))
+		if a.Server != b.Server || a.Fallbacks != b.Fallbacks {
+			t.Fatalf("session %d: one sends it to %v, the other to %v", n, a, b)
+		}
+		used[a.Server]++
+	}
+	if len(used) != 9 {
+		t.Errorf("%v", used)
 	}
 }
 
