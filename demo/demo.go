@@ -39,6 +39,7 @@ type Options struct {
 	Requests    int
 	Replicas    int
 	Agents      int     // each with a proxy of its own; 0 = 1
+	NATS        string  // URL of a server by which the agents share; "" = one inside each
 	Proxies     int     // if there are more than agents, these have several
 	Load        float64 // rate, in multiples of what round robin can bear
 	Speed       float64 // of the replicas, in multiples of a 70B model's

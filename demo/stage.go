@@ -126,7 +126,11 @@ func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, adm
 			if err := os.WriteFile(secret, []byte("the agents of a demo"), 0o600); err != nil {
 				return err
 			}
-			conf = fmt.Sprintf("cluster: {name: demo, agent: agent%d, listen: %q, peers: [%q], secret_file: %q}\n", i+1, listen, first, secret) + afterCluster(conf)
+			bus := fmt.Sprintf("listen: %q, peers: [%q]", listen, first)
+			if o.NATS != "" {
+				bus = fmt.Sprintf("nats: %q", o.NATS)
+			}
+			conf = fmt.Sprintf("cluster: {name: demo, agent: agent%d, %s, secret_file: %q}\n", i+1, bus, secret) + afterCluster(conf)
 		}
 		l.proxy = s.proxies[i%len(s.proxies)]
 		if err := s.startAgent(ctx, o.Self, l, conf, i+1); err != nil {

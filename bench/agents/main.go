@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,7 @@ var (
 	load     = flag.Float64("load", 0.8, "load of the demo")
 	speed    = flag.Float64("speed", 4, "speed of the demo's replicas")
 	mixed    = flag.Bool("mixed", true, "also the last HAProxy and the last nginx on one pool")
+	nats     = flag.String("nats", "", "command of a NATS server, such as nats-server: the last HAProxy with four agents that share by it")
 	binary   = flag.String("pointsman", "", "pointsman to measure; that of the working directory if empty")
 )
 
@@ -57,6 +59,12 @@ var settings = []setting{{1, 4}, {2, 4}, {4, 4}}
 type front struct {
 	name string
 	args []string
+}
+
+// borrows reports whether its control is that of others: one agent serves one kind of proxy,
+// and needs no bus.
+func (f front) borrows() bool {
+	return strings.HasPrefix(f.name, "both") || slices.Contains(f.args, "--nats")
 }
 
 // figures are those of one run.
@@ -88,18 +96,50 @@ func main() {
 	}
 }
 
-// fronts are the proxies to measure.
-func fronts() (list []front) {
+// fronts are the proxies to measure; bus is the URL of a NATS server, or empty.
+func fronts(bus string) (list []front) {
 	for _, c := range haproxies {
 		list = append(list, front{"HAProxy", []string{"--proxy", "haproxy", "--haproxy", c}})
 	}
 	for _, c := range nginxes {
 		list = append(list, front{"nginx", []string{"--proxy", "nginx", "--nginx", c}})
 	}
+	if h := len(haproxies); bus != "" && h > 0 {
+		list = append(list, front{"HAProxy, NATS beside it", []string{"--proxy", "haproxy", "--haproxy", haproxies[h-1], "--nats", bus}})
+	}
 	if h, n := len(haproxies), len(nginxes); *mixed && h > 0 && n > 0 {
 		list = append(list, front{"both", []string{"--proxy", "haproxy,nginx", "--haproxy", haproxies[h-1], "--nginx", nginxes[n-1]}})
 	}
 	return list
+}
+
+// startNATS starts the NATS server, if there is to be one.
+func startNATS() (bus string, stop func(), err error) {
+	if *nats == "" {
+		return "", func() {}, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	address := l.Addr().(*net.TCPAddr)
+	l.Close()
+	words := strings.Fields(*nats)
+	cmd := exec.Command(words[0], append(words[1:], "-a", address.IP.String(), "-p", strconv.Itoa(address.Port))...)
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	for range 100 {
+		c, err := net.Dial("tcp", address.String())
+		if err == nil {
+			c.Close()
+			return "nats://" + address.String(), stop, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	stop()
+	return "", nil, fmt.Errorf("%s does not listen", *nats)
 }
 
 func measure(dir string) error {
@@ -112,7 +152,12 @@ func measure(dir string) error {
 			return fmt.Errorf("building pointsman: %w", err)
 		}
 	}
-	list := fronts()
+	bus, stop, err := startNATS()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	list := fronts(bus)
 	results := make([]map[setting][]figures, len(list)) // by round
 	for i := range results {
 		results[i] = map[setting][]figures{}
@@ -125,8 +170,8 @@ func measure(dir string) error {
 		for i, f := range list {
 			for k := range settings {
 				s := settings[(k+done)%len(settings)] // whoever is first has the machine for itself
-				if f.name == "both" && s.agents == 1 {
-					continue // one agent serves one kind
+				if f.borrows() && s.agents == 1 || slices.Contains(f.args, "--nats") && s.agents < 4 {
+					continue
 				}
 				r, err := play(bin, f, s, done+1)
 				if err != nil {
@@ -145,8 +190,10 @@ func measure(dir string) error {
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	for i, f := range list {
 		control := results[i]
-		if f.name == "both" { // by those of its parts: the slower of the two
+		if f.borrows() {
 			control = results[len(haproxies)-1]
+		}
+		if f.name == "both" { // the slower of the two
 			if other := results[len(haproxies)+len(nginxes)-1]; median(other[settings[0]], p90) > median(control[settings[0]], p90) {
 				control = other
 			}

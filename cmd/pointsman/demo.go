@@ -21,6 +21,7 @@ type demoCmd struct {
 	Replicas    int      `default:"4" help:"Fake replicas to start (${default})."`
 	Agents      int      `default:"1" help:"Agents that share what they know, each with a proxy of its own; requests go to them in turn (${default})."`
 	Proxies     int      `default:"1" help:"Proxies, if there are to be more than agents; they ask the agents in turn (${default})."`
+	NATS        string   `name:"nats" placeholder:"URL" help:"NATS server by which several agents share, in place of one inside each: nats://host:4222."`
 	Load        float64  `default:"0.8" help:"Rate, in multiples of what round robin can bear (${default})."`
 	Speed       float64  `default:"4" help:"How many times faster than a 70B model the fake replicas are (${default})."`
 	CacheTokens int      `default:"40000" help:"KV cache of each replica in tokens (${default})."`
@@ -41,7 +42,7 @@ func (c *demoCmd) Run() error {
 func (c *demoCmd) options() (o demo.Options, err error) {
 	o = demo.Options{
 		Proxy: strings.Join(c.Proxy, ","), Scenario: c.Scenario,
-		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Proxies: c.Proxies, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
+		Requests: c.Requests, Replicas: c.Replicas, Agents: c.Agents, Proxies: c.Proxies, NATS: c.NATS, Load: c.Load, Speed: c.Speed, CacheTokens: c.CacheTokens, Seed: c.Seed, JSON: c.JSON,
 	}
 	commands := map[string]string{demo.HAProxy: c.HAProxy, demo.Nginx: c.Nginx}
 	for _, name := range c.Proxy {

@@ -59,8 +59,14 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// TestDemoOfBothProxies plays the demo on an HAProxy and an nginx, each with an agent.
+// TestDemoOfBothProxies plays the demo on an HAProxy and an nginx, each with an agent, which
+// share by a NATS server beside them.
 func TestDemoOfBothProxies(t *testing.T) {
+	bus := &natsServer{t: t, address: rig.FreeAddress(t)}
+	host, port, _ := strings.Cut(bus.address, ":")
+	bus.args = []string{"-a", host, "-p", port}
+	t.Cleanup(bus.kill)
+	bus.start()
 	haproxies, nginxes := rig.HAProxies(t), rig.Nginxes(t)
 	runs := func(r rig.Release) string { return strings.Join(r.Bin.Command().Args, " ") }
 	h, n := haproxies[len(haproxies)-1], nginxes[len(nginxes)-1]
@@ -70,7 +76,7 @@ func TestDemoOfBothProxies(t *testing.T) {
 		FellOpen                int `json:"fell_open"`
 		InFlight                int `json:"in_flight_after"`
 	}
-	out := command(t, "demo", "--proxy", "haproxy,nginx", "--haproxy", runs(h), "--nginx", runs(n), "--agents", "2",
+	out := command(t, "demo", "--proxy", "haproxy,nginx", "--haproxy", runs(h), "--nginx", runs(n), "--agents", "2", "--nats", "nats://"+bus.address,
 		"--replicas", "2", "--speed", "40", "--requests", "90", "--json")
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
