@@ -8,6 +8,7 @@ import "time"
 type account struct {
 	reservations
 	load     loadEstimate
+	growth   growth
 	caches   cacheModel
 	sessions sessionMemory
 	lease    time.Duration // a reservation that is not reported for so long ends

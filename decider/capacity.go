@@ -23,6 +23,7 @@ const (
 type capacity struct {
 	pool       *Pool
 	free       []bool        // by replica index, as of the last update
+	idle       []int         // those free ones that compute no prompt
 	configured time.Duration // Admission.FeedbackDelay
 	measured   time.Duration // the same as Pool.Delayed reports; 0 = no report
 }
@@ -35,9 +36,14 @@ func (c *capacity) update(now time.Duration) (some bool) {
 	}
 	c.free = c.free[:len(p.replicas)]
 	clear(c.free)
+	c.idle = c.idle[:0]
 	for _, i := range p.open {
-		c.free[i] = c.saturation(p.replicas[i], now) == ""
+		r := p.replicas[i]
+		c.free[i] = c.saturation(r, now) == ""
 		some = some || c.free[i]
+		if c.free[i] && r.prefill.n == 0 {
+			c.idle = append(c.idle, i)
+		}
 	}
 	return some
 }

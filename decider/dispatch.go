@@ -262,19 +262,26 @@ func (a *admission) thief(best int) int {
 	p := a.pool
 	v := &p.view
 	found := -1
+	if len(a.capacity.idle) == 0 {
+		return found
+	}
 	use := lateBlocking * v.PrefillUse()
 	blocking := func(i int) float64 {
 		requests, _ := v.Foreign(i)
 		return use * v.Blocking(requests+float64(p.replicas[i].inFlight), v.PrefillCost(i))
 	}
-	for _, i := range v.Candidates {
+	there := (v.PrefillBacklog(best) + v.PrefillCost(best)) / v.PrefillSpeed(best)
+	for _, i := range a.capacity.idle {
 		c := p.replicas[i]
-		if !a.capacity.free[i] || c.prefill.n > 0 {
+		if found >= 0 && c.tokens >= p.replicas[found].tokens {
 			continue
 		}
 		extra := float64(v.Cached(best) - v.Cached(i))
-		gain := (v.PrefillBacklog(best)+v.PrefillCost(best))/v.PrefillSpeed(best)*v.PrefillSpeed(i) - v.PrefillCost(i)
-		if gain > max(0, stealing*extra)+max(0, blocking(i)-blocking(best)) && (found < 0 || c.tokens < p.replicas[found].tokens) {
+		gain := there*v.PrefillSpeed(i) - v.PrefillCost(i)
+		if gain <= max(0, stealing*extra) || !slices.Contains(v.Candidates, i) {
+			continue
+		}
+		if gain > max(0, stealing*extra)+max(0, blocking(i)-blocking(best)) {
 			found = i
 		}
 	}

@@ -152,3 +152,7 @@ func (v *View) TokensInUse(i int) float64 {
 	r := v.Replicas[i]
 	return v.pool.account.inUse(r, r.trust(v.Now))
 }
+
+// Generated estimates how many output tokens a request that runs has in the mean, by
+// what engines report of their caches; 0 where none does.
+func (v *View) Generated() float64 { return v.pool.growth.perRequest(&v.pool.members, v.Now) }

@@ -56,12 +56,21 @@ type prefill struct {
 	long          bool    // it counts in prefillQueue.long,
 	band          int     // there
 	reported      bool    // the proxy reported its first token when it came, not with the end
+	passed        uint8   // first tokens of requests behind it that came before its own
 	measured      bool    // the time of its first token has been learned from
 }
 
 // reportsExpire is after how long without any report of a first token in the
 // pool the clock takes over: what reports them is dead.
 const reportsExpire = time.Minute
+
+// overdueAfter is how much later than one and a half times the time predicted a first
+// token is taken for lost, where the engine says that nothing waits for it.
+const overdueAfter = 250 * time.Millisecond
+
+// overtaken is how many first tokens of requests behind it show that the one of a
+// request was lost. Some engines now and then compute a prompt before an earlier one.
+const overtaken = 2
 
 // prefillQueue is the predicted queue of one replica.
 type prefillQueue struct {
@@ -212,15 +221,18 @@ func (l *loadEstimate) advance(r *Replica, now time.Duration) {
 }
 
 // begun reports whether r's engine must have computed the first request of its
-// queue, although its first token was not reported: nothing waits there, and the
-// request is far overdue.
+// queue, although its first token was not reported: it is overdue, and the engine has
+// begun those behind it, or all.
 func (l *loadEstimate) begun(r *Replica, now time.Duration) bool {
 	s, q := &r.signals, &r.prefill
-	if !s.Known || s.Waiting > 0 || now-s.At > signalsKept || s.At < q.since {
+	if !s.Known || now-s.At > signalsKept || s.At < q.since {
+		return false
+	}
+	if s.Waiting > 0 && min(q.n, int(r.atSignals.waiting))-s.Waiting < 2 {
 		return false
 	}
 	expected := seconds(l.reservations.at(q.first).prefill.cost / l.speedOf(r))
-	return now-q.since > 2*expected+time.Second
+	return now-q.since > expected+expected/2+overdueAfter
 }
 
 // isReported reports whether v's first token is reported when it comes: by the
@@ -254,11 +266,12 @@ func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
 	}
 	l.proxyReported(now)
 	// Prompts are computed in turn: those ahead whose first token is not
-	// reported are done as well.
+	// reported, or was lost, are done as well.
 	for i := v.prefill.ahead; i != 0; {
 		before := l.reservations.at(i)
 		i = before.prefill.ahead
-		if !l.isReported(before, now) {
+		before.prefill.passed++
+		if before.prefill.passed >= overtaken || !l.isReported(before, now) {
 			q.done += before.prefill.cost
 			l.dequeue(before, now)
 		}

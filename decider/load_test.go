@@ -232,17 +232,17 @@ func TestQueueFallsByTheClockWhereNothingIsTold(t *testing.T) {
 	}
 
 	p, clock = newTestPool(LeastWork{}, 1)
-	for n := range 4 {
+	for n := range 9 {
 		_, id := decide(p, document(n, 4, 0))
 		clock.now += time.Second
 		p.Finished(Outcome{ID: id, Server: []byte("r0"), TTFT: 400 * time.Millisecond})
 	}
-	decide(p, document(9, 4, 0))
+	decide(p, document(10, 4, 0))
 	if got := backlogs(p, clock, 10*time.Second)[0]; got != 0 {
 		t.Errorf("streamed, but first tokens are never told: %v tokens after 10 s", got)
 	}
 	// 1,024 tokens in 0.4 s, in place of 0.1 s as was assumed.
-	if speed := p.load.speedOf(p.replicas[0]); speed > 0.96*initialSpeed {
+	if speed := p.load.speedOf(p.replicas[0]); speed > 0.9*initialSpeed {
 		t.Errorf("nothing was learned from times to first token that came late: %v tokens/s", speed)
 	}
 }

@@ -4,30 +4,50 @@ package decider
 // cheapest first, ties in random order. cost is called once for each candidate,
 // with its position in Candidates and its replica.
 func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []int {
+	return v.least(dst, n, cost, func(int) uint64 { return v.Rand.Uint64() })
+}
+
+// LeastEmptiest is Least with ties in the order of how full the caches are. Those that
+// are about as full are in random order.
+func (v *View) LeastEmptiest(dst []int, n int, cost func(c int, r *Replica) float64) []int {
+	return v.least(dst, n, cost, func(i int) uint64 { return v.fullness(i)<<60 | v.Rand.Uint64()>>4 })
+}
+
+// fullness is how full the cache of replica i is, in sixteenths.
+func (v *View) fullness(i int) uint64 {
+	c := v.Replicas[i].cache
+	if c == nil || c.Capacity() < 1 {
+		return 0
+	}
+	return uint64(min(15, 16*c.Len()/c.Capacity()))
+}
+
+// least is Least with ties in the order of what tie returns for a replica.
+func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, tie func(i int) uint64) []int {
 	var best [3]float64
 	var ties [3]uint64
 	start, found := len(dst), 0
 	n = min(n, len(best))
 	for c, i := range v.Candidates {
-		x, tie := cost(c, v.Replicas[i]), uint64(0)
+		x, t := cost(c, v.Replicas[i]), uint64(0)
 		if found == n {
 			if x > best[n-1] {
 				continue
 			}
-			tie = v.Rand.Uint64()
-			if x == best[n-1] && tie >= ties[n-1] {
+			t = tie(i)
+			if x == best[n-1] && t >= ties[n-1] {
 				continue
 			}
 		} else {
-			tie = v.Rand.Uint64()
+			t = tie(i)
 			dst = append(dst, 0)
 			found++
 		}
 		pos := found - 1
-		for ; pos > 0 && (x < best[pos-1] || x == best[pos-1] && tie < ties[pos-1]); pos-- {
+		for ; pos > 0 && (x < best[pos-1] || x == best[pos-1] && t < ties[pos-1]); pos-- {
 			best[pos], ties[pos], dst[start+pos] = best[pos-1], ties[pos-1], dst[start+pos-1]
 		}
-		best[pos], ties[pos], dst[start+pos] = x, tie, i
+		best[pos], ties[pos], dst[start+pos] = x, t, i
 	}
 	return dst
 }

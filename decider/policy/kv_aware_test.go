@@ -32,7 +32,7 @@ func TestKVAwareSendsPromptsWhereTheyAre(t *testing.T) {
 	}
 	counts := p.Burst(1000, tokenized)
 	for _, r := range []string{"r0", "r1", "r2", "r3"} {
-		if counts[r] < 150 || counts[r] > 600 { // only r2 need not compute it first
+		if counts[r] < 150 || counts[r] > 400 { // only r2 need not compute it first
 			t.Errorf("a thousand at once: %v", counts)
 			break
 		}

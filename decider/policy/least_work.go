@@ -23,11 +23,14 @@ import "pointsman/decider"
 // has, own counts 1 / (1+l·h/10N) of what it costs to compute: the others that ask for
 // it will find it. That needs requests that go on: l = a/(a+t), where a is for how
 // long they have come and t how long the copy takes to compute. Those of one task
-// come at once, and wait for the copy like the first.
+// come at once, and wait for the copy like the first. pressure is what the requests there
+// need beyond the cache, and a part of what they will need when they have grown. Ties go
+// to the emptier cache.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
-// 0010-use-of-a-prefix.md and 0012-requests-that-go-on.md say how they were found.
+// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md and 0017-what-is-to-come.md say how
+// they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
@@ -38,10 +41,15 @@ type weights struct {
 	blocking  float64 // of what a long prompt keeps others waiting, in such a pool
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
+	growth    float64 // tokens per token that will not fit when the requests there have grown
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05}
+var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05, growth: 0.2}
+
+// growsBy is how many times what requests have generated they are taken to generate yet.
+// It is once in a pool whose traffic is even, and more while that grows.
+const growsBy = 3
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -74,8 +82,8 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 	n := float64(len(v.Candidates))
 	duplicate, use := w.duplicate+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds, blocks := w.crowd*use, w.blocking*use
-	best := v.BestCached()
-	return v.Least(dst, 3, func(c int, replica *decider.Replica) float64 {
+	best, grows := v.BestCached(), growsBy*v.Generated()
+	return v.LeastEmptiest(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
@@ -94,7 +102,9 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		decode := w.running*m + w.memory*inUse
 		// Shared blocks take space once.
 		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
-		pressure := max(0, needed-fullCache*float64(replica.CacheTokens()))
+		full := fullCache * float64(replica.CacheTokens())
+		pressure := max(0, needed-full)
+		pressure += w.growth * (max(0, needed+m*grows-full) - pressure)
 		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
 		for t, x := range [...]float64{queue, work, crowd, blocking, decode, duplicated, pressure, speed, cost} {
 			v.SetTerm(c, t, x)

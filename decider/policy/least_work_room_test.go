@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"pointsman/decider"
+	"pointsman/decider/decidertest"
+)
+
+// Prompts that come one by one fill the caches evenly, so that few are computed twice.
+func TestLeastWorkFillsTheEmptierCache(t *testing.T) {
+	p := decidertest.New(LeastWork{}, 8, func(c *decider.PoolConfig) { c.CacheTokens = 64 * block })
+	counts := map[string]int{}
+	for n := range 40 {
+		counts[p.Served(document(n, 8, 10)).Server]++
+	}
+	for s, c := range counts {
+		if c != 5 {
+			t.Errorf("%s has %d of 40 prompts, of which eight replicas can hold five each", s, c)
+		}
+	}
+}
+
+// A replica that will be full when its requests have grown gets fewer, long before it
+// is full.
+func TestLeastWorkLooksAheadOfAnswers(t *testing.T) {
+	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
+		p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
+		pressure := func(running int, usage float64) float64 {
+			p.Clock.Advance(2 * time.Second)
+			for _, r := range []string{"r0", "r1"} {
+				p.Engine(r).Signals(decider.Signals{Running: running, KVUsage: usage})
+			}
+			return p.Terms(decidertest.Tokens(500))["r0"]["pressure"]
+		}
+		p.SetInFlight("r0", 40)
+		p.SetInFlight("r1", 40)
+		if got := pressure(40, 0.2); got != 0 {
+			t.Errorf("%T: a pressure of %.0f tokens, with room for five times as many", policy, got)
+		}
+		if got := pressure(40, 0.6); got <= 0 {
+			t.Errorf("%T: no pressure, but the requests there will need twice the room that is left", policy)
+		}
+	}
+}
