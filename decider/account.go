@@ -15,10 +15,10 @@ type account struct {
 }
 
 // reserve makes a reservation for r on replica, as decided at now, and books it. The
-// prompt is computed elsewhere if it is remote.
-func (a *account) reserve(r *Request, replica *Replica, remote bool, now time.Duration) *reservation {
+// prompt is computed by prefill, nil = by replica.
+func (a *account) reserve(r *Request, replica, prefill *Replica, now time.Duration) *reservation {
 	v := a.add(r.ID)
-	v.remote = remote
+	v.remote, v.via = prefill != nil, prefill
 	v.decided = replica
 	v.at, v.lease = now, now+a.lease
 	v.tokens = r.Input + max(r.Output, 0)
@@ -76,6 +76,9 @@ func (a *account) hold(v *reservation, uncached int, now time.Duration) {
 	v.uncached = uncached
 	if v.remote && !v.started {
 		replica.remote++ // it is in no queue of this replica
+		if v.via != nil {
+			v.via.moving += v.missing
+		}
 		v.prefill = prefill{}
 	} else {
 		a.load.enqueue(v, uncached, now)

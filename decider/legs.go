@@ -34,6 +34,7 @@ type legs struct {
 	order     []int    // scratch
 	terms     []float64
 	transfers transfers
+	answer    float64 // how long an answer takes from its first token on, in seconds; 0 = not known
 	counts    LegCounts
 }
 
@@ -50,13 +51,19 @@ func (l *legs) configure(policy Policy) {
 	l.observer, _ = policy.(Observer)
 }
 
-// transfers learns how long KV caches take from one replica to another. It knows of
+// transfers learns how long a prefill replica takes to send a KV cache. It knows of
 // those only whose prefill replica counts its first tokens: else the speed that is
 // learned of the replica includes the transfer.
 type transfers struct{ tokens, seconds float64 }
 
-// transfersMemory is how many tokens count.
-const transfersMemory = 2_000_000
+const (
+	// transfersMemory is how many tokens count.
+	transfersMemory = 500_000
+	// Before anything is known, a transfer is assumed to take a quarter of the time in which
+	// a prompt is computed at the speed that is assumed then.
+	transfersPrior        = 20_000
+	transfersPriorSeconds = transfersPrior / initialSpeed / 4
+)
 
 func (t *transfers) add(tokens int, took time.Duration) {
 	if tokens <= 0 {
@@ -68,10 +75,7 @@ func (t *transfers) add(tokens int, took time.Duration) {
 
 // expected is how long so many tokens take, in seconds.
 func (t *transfers) expected(tokens int) float64 {
-	if t.tokens == 0 {
-		return 0
-	}
-	return float64(max(tokens, 0)) * t.seconds / t.tokens
+	return float64(max(tokens, 0)) * (t.seconds + transfersPriorSeconds) / (t.tokens + transfersPrior)
 }
 
 // Legs says where a request's prompt is computed, and why.
@@ -112,13 +116,10 @@ func (l *legs) choose(p *Pool, r *Request, decode *Replica, now time.Duration) (
 	if best < 0 {
 		return nil, why
 	}
-	delayed := v.RunningRequests(d)
-	if here := v.PrefillSpeed(d); here > 0 {
-		own := v.PrefillCost(d) / here
-		why.Here = v.PrefillBacklog(d)/here + own*(1+delayed)
-	}
-	why.There = (v.PrefillBacklog(best) + v.PrefillCost(best)) / max(v.PrefillSpeed(best), 1)
-	why.Moved = l.transfers.expected(missing)
+	why.There = l.total(v, best)
+	why.Here = l.total(v, d) + v.PrefillCost(d)/max(v.PrefillSpeed(d), 1)*v.RunningRequests(d)*l.weight()
+	// What is to be sent from there before may take longer than what is to be computed.
+	why.Moved = max(0, l.transfers.expected(p.replicas[best].moving)-why.There) + l.transfers.expected(missing)
 	leg := why.There+why.Moved <= why.Here
 	why.Why = "time"
 	if t := p.config.LegTokens; t > 0 {
@@ -130,6 +131,44 @@ func (l *legs) choose(p *Pool, r *Request, decode *Replica, now time.Duration) (
 	prefill = p.replicas[best]
 	why.Prefill = prefill.name
 	return prefill, why
+}
+
+// total is how long a request waits in all for its prompt to be computed on replica i,
+// and those wait for it that are queued there: others will come behind this one.
+func (l *legs) total(v *View, i int) float64 {
+	own := v.PrefillCost(i)
+	return (v.PrefillBacklog(i) + own*float64(1+v.PrefillQueueLen(i))) / max(v.PrefillSpeed(i), 1)
+}
+
+// firstTokenDue is the time to a first token that most services promise. A delay of an
+// answer counts as much less than one before its first token as answers take longer than
+// that: it is spread over all of the answer.
+const firstTokenDue = 2.0
+
+// usualAnswer is how long answers take where that is not known yet, in seconds.
+const usualAnswer = 10.0
+
+// weight is how much a delay of an answer counts.
+func (l *legs) weight() float64 {
+	if l.answer == 0 {
+		return firstTokenDue / usualAnswer
+	}
+	return min(1, firstTokenDue/l.answer)
+}
+
+// answersOver is over how many answers their time is a mean.
+const answersOver = 256
+
+// answered learns how long the answer of v took.
+func (l *legs) answered(v *reservation, o *Outcome, now time.Duration) {
+	if !v.started || o.End != Served || v.ttft == 0 || v.replica.role != RoleDecode {
+		return
+	}
+	took := max(0, now-(v.at+v.ttft-v.waited)).Seconds()
+	if l.answer == 0 {
+		l.answer = took
+	}
+	l.answer += (took - l.answer) / answersOver
 }
 
 // preview is choose without a trace.
@@ -209,7 +248,7 @@ func (l *legs) begin(p *Pool, r *Request, prefill *Replica, now time.Duration) {
 	leg := *r
 	leg.ID, leg.Output, leg.Origin, leg.HasSession = id, 1, 0, false
 	leg.Charge.Forget()
-	v := p.account.reserve(&leg, prefill, false, now)
+	v := p.account.reserve(&leg, prefill, nil, now)
 	v.leg, v.waited = true, 0
 	prefill.chosen++
 	if prefill.suspect() {
@@ -247,9 +286,14 @@ func (l *legs) firstToken(p *Pool, v *reservation, now time.Duration) {
 // arrived learns from the first token of v, ttft after it was decided, how long the
 // transfer took.
 func (l *legs) arrived(v *reservation, ttft time.Duration) {
-	if v.computed > 0 && ttft > 0 {
-		l.transfers.add(v.missing, v.at+ttft-v.computed)
+	if !v.remote || v.via == nil || ttft <= 0 {
+		return
 	}
+	at := v.at + ttft
+	if v.computed > 0 { // one after another
+		l.transfers.add(v.missing, at-max(v.computed, v.via.movedAt))
+	}
+	v.via.movedAt = max(v.via.movedAt, at)
 }
 
 // computed notes that the engine of leg has computed the prompt.
@@ -295,12 +339,16 @@ func observerOf(p *Pool, v *reservation) Observer {
 func (r *Replica) arrived(v *reservation) {
 	if v.remote && !v.started {
 		r.remote--
+		if v.via != nil {
+			v.via.moving -= v.missing
+		}
 		r.firstTokens.remote = min(r.firstTokens.remote, r.remote)
 	}
 }
 
 // ended ends the leg of v, which has ended so.
 func (l *legs) ended(p *Pool, v *reservation, o *Outcome, now time.Duration) {
+	l.answered(v, o, now)
 	leg := l.of(p, v)
 	if leg == nil {
 		return

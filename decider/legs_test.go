@@ -29,7 +29,7 @@ func newLegsPool(prefill, decode int, change ...func(*PoolConfig)) (*Pool, *test
 func long(r *Request) { r.Input, r.Stream = 8000, true }
 
 func TestLegIsReservedUntilTheFirstToken(t *testing.T) {
-	p, clock := newLegsPool(2, 2)
+	p, clock := newLegsPool(2, 2, func(c *PoolConfig) { c.LegTokens = 1 })
 	d, id := decide(p, long)
 	if d.Server[0] != 'd' || d.Prefill == "" {
 		t.Fatalf("decision %+v", d)
@@ -61,7 +61,7 @@ func TestLegIsReservedUntilTheFirstToken(t *testing.T) {
 // Its own engine's count ends a leg, and then the time to the first token is the
 // transfer's.
 func TestLegEndsWhenItIsComputed(t *testing.T) {
-	p, clock := newLegsPool(1, 1)
+	p, clock := newLegsPool(1, 1, func(c *PoolConfig) { c.LegTokens = 1 })
 	p.Engine("p0").FirstTokens(0)
 	d, id := decide(p, long)
 	clock.now += time.Second
@@ -82,7 +82,7 @@ func TestLegEndsWhenItIsComputed(t *testing.T) {
 // A leg is made where it takes less time in all.
 func TestLegOrNot(t *testing.T) {
 	p, clock := newLegsPool(1, 1)
-	p.legs.transfers.add(100_000, 10*time.Second)
+	p.legs.transfers.add(100_000, time.Second)
 	if d, id := decide(p, long); d.Prefill != "" {
 		t.Errorf("a leg and a transfer in place of an idle replica: %+v", d)
 	} else {
@@ -220,7 +220,7 @@ func TestLegsLeakNothing(t *testing.T) {
 			return rapid.SampledFrom([]string{"p0", "p1", "d0", "d1", "b0", "nobody", ""}).Draw(t, "server")
 		}
 		check := func() {
-			inFlight, waiting, remote := map[*Replica]int{}, map[*Replica]int{}, map[*Replica]int{}
+			inFlight, waiting, remote, moving := map[*Replica]int{}, map[*Replica]int{}, map[*Replica]int{}, map[*Replica]int{}
 			for _, i := range p.account.byID {
 				v := &p.account.slots[i]
 				inFlight[v.replica]++
@@ -229,13 +229,14 @@ func TestLegsLeakNothing(t *testing.T) {
 				}
 				if v.remote && !v.started {
 					remote[v.replica]++
+					moving[v.via] += v.missing
 				}
 				if v.leg && p.find(legOf(v.id)) == nil {
 					t.Fatalf("a leg on %s without its request", v.replica.name)
 				}
 			}
 			for _, r := range p.replicas {
-				if r.inFlight != inFlight[r] || r.waiting != waiting[r] || r.remote != remote[r] || r.firstTokens.remote < 0 || r.firstTokens.remote > r.remote {
+				if r.inFlight != inFlight[r] || r.waiting != waiting[r] || r.remote != remote[r] || r.moving != moving[r] || r.firstTokens.remote < 0 || r.firstTokens.remote > r.remote {
 					t.Fatalf("%s says %d in flight, %d waiting, %d elsewhere (%d counted); its reservations say %d, %d, %d",
 						r.name, r.inFlight, r.waiting, r.remote, r.firstTokens.remote, inFlight[r], waiting[r], remote[r])
 				}

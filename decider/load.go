@@ -40,7 +40,7 @@ func prefillCost(uncached, input int) float64 {
 const typicalOver = 512
 
 // initialSpeed is the prefill speed, in tokens/s, that a pool starts from.
-const initialSpeed = 10_000
+const initialSpeed = 10_000.0
 
 // headDone is the share of a prompt that is assumed to be done at most before
 // its first token is reported.

@@ -32,6 +32,8 @@ type Replica struct {
 	peersAt   time.Duration // when one last told of the replica; 0 = never
 	waiting   int           // of these, before their first byte
 	remote    int           // of these, those whose prompts are computed elsewhere
+	moving    int           // prompt tokens computed here, or to be, that decode replicas wait for
+	movedAt   time.Duration // when the last of these had arrived
 	tokens    int           // prompt and expected output tokens of the reservations
 	input     int           // of these, prompt tokens
 

@@ -32,7 +32,8 @@ type reservation struct {
 	seen        int            // of the request's blocks, those that were not made up
 	ttft        time.Duration  // from when it came; 0 = not known
 	unguided    bool           // the proxy chose by itself, but the request is known
-	remote      bool           // its prompt is computed by another replica
+	remote      bool           // its prompt is computed by another replica,
+	via         *Replica       // this one; nil = another agent knows
 	missing     int            // of its prompt tokens, those that are brought from there
 	computed    time.Duration  // when they were computed; 0 = not known
 	leg         bool           // it is what another replica computes
@@ -87,7 +88,7 @@ func (v *reservation) reset(id ID) {
 	v.lease, v.at, v.waited, v.ttft, v.start = 0, 0, 0, 0, 0
 	v.tokens, v.input, v.unkeyed, v.seen = 0, 0, 0, 0
 	v.uncached, v.cachedThere, v.missing, v.computed = 0, 0, 0, 0
-	v.remote, v.leg = false, false
+	v.remote, v.via, v.leg = false, nil, false
 	v.started, v.pinned, v.unguided = false, false, false
 	v.prefill = prefill{}
 }

@@ -15,7 +15,7 @@ func (p *Pool) reserve(r *Request, seen int, replica, prefill *Replica, waited, 
 	if prefill != nil {
 		p.legs.begin(p, r, prefill, now)
 	}
-	v := p.account.reserve(r, replica, prefill != nil, now)
+	v := p.account.reserve(r, replica, prefill, now)
 	v.seen, v.waited = seen, waited
 	p.admission.sent(v, 1)
 	p.report.placed(EventPlaced, v, now)

@@ -315,7 +315,7 @@ func large(blockTokens int) *lives {
 			for range prompt {
 				q.Blocks = append(q.Blocks, chance.Uint64())
 			}
-			v := l.account.reserve(&q, r, false, l.clock.now)
+			v := l.account.reserve(&q, r, nil, l.clock.now)
 			l.account.start(v, 0, l.clock.now)
 			if k < each+prompt*8-prompt*128 && i >= 0 {
 				l.account.end(v, Outcome{}, l.clock.now)

@@ -30,6 +30,8 @@ type Profile struct {
 	AttentionDepth float64
 	// MaxRunning bounds the sequences in prefill or decode.
 	MaxRunning int
+	// KVBytes is the size of one token of KV cache, in bytes.
+	KVBytes int
 }
 
 // Profile70B is a model of 70 billion parameters in bf16, grouped-query
@@ -45,7 +47,7 @@ type Profile struct {
 // round robin, least requests and power of two within 4 % (root mean square).
 var Profile70B = Profile{
 	Name: "70b", PrefillRate: 10_000, Chunk: 1024, Base: 20 * time.Millisecond,
-	ContextRead: 34, AttentionDepth: 44_500, MaxRunning: 256,
+	ContextRead: 34, AttentionDepth: 44_500, MaxRunning: 256, KVBytes: 320 << 10,
 }
 
 // Profile8B is a model of 8 billion parameters in bf16, 32 layers of width
@@ -55,7 +57,7 @@ var Profile70B = Profile{
 // token before, a depth of 25,600, likewise. The chunk is vLLM's default for servers.
 var Profile8B = Profile{
 	Name: "8b", PrefillRate: 21_600, Chunk: 2048, Base: 8 * time.Millisecond,
-	ContextRead: 54, AttentionDepth: 25_600, MaxRunning: 256,
+	ContextRead: 54, AttentionDepth: 25_600, MaxRunning: 256, KVBytes: 128 << 10,
 }
 
 var profiles = map[string]Profile{Profile70B.Name: Profile70B, Profile8B.Name: Profile8B}

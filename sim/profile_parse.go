@@ -23,6 +23,7 @@ func ParseProfile(spec string) (Profile, error) {
 		"context_read_ns": func(x float64) { p.ContextRead = x },
 		"attention_depth": func(x float64) { p.AttentionDepth = x },
 		"max_running":     func(x float64) { p.MaxRunning = int(x) },
+		"kv_bytes":        func(x float64) { p.KVBytes = int(x) },
 	}
 	for _, part := range strings.Split(numbers, ",") {
 		key, value, _ := strings.Cut(part, "=")

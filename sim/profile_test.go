@@ -43,7 +43,7 @@ func TestParseProfile(t *testing.T) {
 	p, err := ParseProfile("70b:prefill_rate=8000,chunk=2048,base_ms=1.5,context_read_ns=10,attention_depth=1e4,max_running=64")
 	want := Profile{
 		Name:        "70b:prefill_rate=8000,chunk=2048,base_ms=1.5,context_read_ns=10,attention_depth=1e4,max_running=64",
-		PrefillRate: 8000, Chunk: 2048, Base: 1500 * time.Microsecond, ContextRead: 10, AttentionDepth: 1e4, MaxRunning: 64,
+		PrefillRate: 8000, Chunk: 2048, Base: 1500 * time.Microsecond, ContextRead: 10, AttentionDepth: 1e4, MaxRunning: 64, KVBytes: 320 << 10,
 	}
 	if err != nil || p != want {
 		t.Errorf("%+v %v", p, err)
@@ -53,8 +53,8 @@ func TestParseProfile(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"7b":            `profile: unknown "7b"; want 70b or 8b`,
-		"8b:chunk":      `profile: "chunk", want a number for one of attention_depth, base_ms, chunk, context_read_ns, max_running, prefill_rate, as chunk=2048`,
-		"8b:speed=1":    `profile: "speed=1", want a number for one of attention_depth, base_ms, chunk, context_read_ns, max_running, prefill_rate, as chunk=2048`,
+		"8b:chunk":      `profile: "chunk", want a number for one of attention_depth, base_ms, chunk, context_read_ns, kv_bytes, max_running, prefill_rate, as chunk=2048`,
+		"8b:speed=1":    `profile: "speed=1", want a number for one of attention_depth, base_ms, chunk, context_read_ns, kv_bytes, max_running, prefill_rate, as chunk=2048`,
 		"8b:chunk=256":  `profile "8b:chunk=256": a chunk of 256 tokens, want more than the 256 running sequences, which need one each`,
 		"8b:base_ms=-1": `profile "8b:base_ms=-1": negative step time`,
 	} {

@@ -42,6 +42,8 @@ type simulateCmd struct {
 	Metrics       time.Duration `default:"50ms" help:"Interval at which the agent scrapes the engines' queue and cache gauges; 0s disables it (${default})."`
 	Poll          time.Duration `help:"The agent learns of first tokens by polling the engines' counters at this interval."`
 	VisibleChars  int           `help:"Characters of a request that the agent sees; it always knows the length. 0 means all."`
+	Prefill       string        `help:"Numbers of replicas that only compute prompts, such as 1,2,4: is that worth it? Each policy is replayed with each of them too, and the others as decode replicas."`
+	Transfer      string        `default:"10GB/s" help:"With --prefill: speed at which a replica sends KV caches, such as 100Gbit/s (${default})."`
 	Agents        int           `default:"1" help:"Agents that decide in turn (${default})."`
 	Share         time.Duration `help:"Agents apply each other's reservations and outcomes after this delay, such as 5ms; 0s means that they share nothing."`
 	Partition     string        `help:"Agents that share hear nothing of each other for a while, such as 30s@600s: for 30 s, from 600 s on."`
@@ -123,17 +125,19 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	if err8 != nil {
 		err8 = fmt.Errorf("partition: %q, %w", c.Partition, err8)
 	}
-	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8); err != nil {
+	splits, err9 := replay.ParseSplits(c.Prefill)
+	transfer, err10 := replay.ParseTransfer(c.Transfer)
+	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9, err10); err != nil {
 		return nil, err
 	}
 	return &replay.Experiment{
 		Options: replay.Options{
-			Setup: replay.Setup{Replicas: d.replicas, Profile: profile, CacheTokens: d.cacheTokens, Speeds: c.SpeedMix},
+			Setup: replay.Setup{Replicas: d.replicas, Profile: profile, CacheTokens: d.cacheTokens, Speeds: c.SpeedMix, Transfer: transfer},
 			Rate:  d.rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 			Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise, Failures: failures,
 			MaxTokens: maxTokens, SLO: slo, Share: c.Share, Partition: partition, Events: events,
 		},
-		Load: d.load, Recorded: t.Recorded, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds,
+		Load: d.load, Recorded: t.Recorded, Policies: policies, Baseline: baseline, Shed: c.Shed, Seeds: c.Seeds, Splits: splits,
 	}, nil
 }
 

@@ -38,13 +38,18 @@ func newAgent(s *simulation, blockTokens, n int) (*agent, error) {
 		Name: poolName, Policy: policy, PolicyName: s.o.PolicyName, PolicyKey: s.o.PolicyName,
 		BlockTokens: blockTokens, CacheTokens: int(float64(s.o.CacheTokens) * s.o.CacheScale),
 	}
+	if s.o.Prefill > 0 {
+		if c.PrefillPolicy, err = s.o.Policy(); err != nil {
+			return nil, err
+		}
+	}
 	if c.Admission = s.o.Admission; c.Admission != nil {
 		delayed := *c.Admission
 		delayed.FeedbackDelay = s.o.FeedbackDelay
 		c.Admission = &delayed
 	}
 	for i := range s.engines {
-		c.Replicas = append(c.Replicas, decider.ReplicaConfig{Name: replicaName(i)})
+		c.Replicas = append(c.Replicas, s.replicaConfig(i))
 	}
 	a.decider.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	a.pool = a.decider.Pool(poolName)
@@ -171,7 +176,7 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 		}
 	}
 	for range s.engines {
-		if k >= 0 && !s.dead[k] && (k == chosen || !s.away[k]) {
+		if k >= s.o.Prefill && !s.dead[k] && (k == chosen || !s.away[k]) {
 			break
 		}
 		s.fallback++
@@ -183,6 +188,10 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 		return
 	}
 	f.replica, f.redirected = k, k != chosen
+	if d.Prefill != "" {
+		s.sendLeg(f, s.replicaIndex(d.Prefill))
+		return
+	}
 	if s.submit(k, f) {
 		s.report(eventConnected, f)
 	}
@@ -191,6 +200,11 @@ func (s *simulation) send(f *flight, d *decider.Decision) {
 // submit submits f to engine k and reports whether the engine accepts it.
 func (s *simulation) submit(k int, f *flight) bool {
 	s.load.add(k, 1)
+	return s.queue(k, f)
+}
+
+// queue is submit for a request that counts there already.
+func (s *simulation) queue(k int, f *flight) bool {
 	if err := s.engines[k].Submit(s.now, &f.job); err != nil {
 		s.end(f, flightRefused)
 		return false

@@ -35,6 +35,7 @@ const (
 	eventShared   // what another agent has reported
 	eventSilent   // agents notice a partition
 	eventHealed   // and its end
+	eventMoved    // a KV cache has arrived at its decode replica
 )
 
 // eventQueue holds future events. Its zero value is empty.

@@ -26,8 +26,11 @@ type Experiment struct {
 	Policies []Policy
 	// Baseline is what the others are compared with; nil for none.
 	Baseline *Policy
-	Shed     bool // requests that wait in an agent are refused as in production
-	Seeds    int  // replays of each policy
+	// Splits are numbers of replicas that only compute prompts: each policy is run with
+	// each of them too.
+	Splits []int
+	Shed   bool // requests that wait in an agent are refused as in production
+	Seeds  int  // replays of each policy
 }
 
 // Comparison is the result of an Experiment.
@@ -39,6 +42,7 @@ type Comparison struct {
 	Baseline         []*Result   // by seed; nil if there is none
 	SLO              SLO
 	Recorded         *trace.Recorded
+	Split            bool // some results are with replicas that only compute prompts
 }
 
 // Run runs each policy with each seed, as many replays at a time as there are
@@ -57,10 +61,11 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	}
 	var ended atomic.Int64
 	base.Ended = &ended
-	policies := slices.Clone(e.Policies)
+	policies := e.split()
+	shown := len(policies)
 	baseline := -1
 	if e.Baseline != nil {
-		baseline = slices.IndexFunc(policies, func(p Policy) bool { return p.Name == e.Baseline.Name })
+		baseline = slices.IndexFunc(policies, func(p Policy) bool { return p.Name == e.Baseline.Name && p.Prefill == e.Baseline.Prefill })
 		if baseline < 0 {
 			baseline = len(policies)
 			policies = append(policies, *e.Baseline)
@@ -74,7 +79,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 		results[i] = make([]*Result, e.Seeds)
 		for seed := range e.Seeds {
 			o := base
-			o.Policy, o.PolicyName, o.Seed = p.New, p.Name, e.Seed+uint64(seed)
+			o.Policy, o.PolicyName, o.Seed, o.Prefill = p.New, p.Name, e.Seed+uint64(seed), p.Prefill
 			o.Admission = p.Admission(e.Shed)
 			run := Run
 			switch {
@@ -102,7 +107,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	base.setDefaults()
 	c := &Comparison{
 		Setup: e.Setup, Requests: len(t.Requests), Rate: base.Rate, Saturation: saturation,
-		Results: results[:len(e.Policies)], SLO: base.SLO, Recorded: e.Recorded,
+		Results: results[:shown], Split: len(e.Splits) > 0, SLO: base.SLO, Recorded: e.Recorded,
 	}
 	if baseline >= 0 {
 		c.Baseline = results[baseline]

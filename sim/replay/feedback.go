@@ -51,9 +51,11 @@ func (s *simulation) handle(e event) {
 		}
 	case eventChange:
 		s.change(&s.o.Events.Changes[e.replica])
+	case eventMoved:
+		s.moved(f)
 	case eventPoll:
 		s.poll(e.replica)
-		s.events.push(event{at: e.at + s.o.Poll, kind: eventPoll, replica: e.replica})
+		s.events.push(event{at: e.at + s.pollEvery(e.replica), kind: eventPoll, replica: e.replica})
 	case eventScrape:
 		s.scrape(e.replica)
 		s.events.push(event{at: e.at + s.o.Metrics, kind: eventScrape, replica: e.replica})

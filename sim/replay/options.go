@@ -19,6 +19,11 @@ type Setup struct {
 	// Speeds are the replicas' speeds as multiples of the profile's. A shorter
 	// list repeats; an empty one means 1 for all.
 	Speeds []float64
+	// Prefill is how many of the replicas, the first ones, only compute prompts, for the
+	// others; 0 = all do both. Transfer is the speed at which each of them sends KV
+	// caches, in bytes/s.
+	Prefill  int
+	Transfer float64
 }
 
 // Options describe one replay of a trace with one policy.
@@ -83,6 +88,9 @@ func (s *Setup) Validate() error {
 			return fmt.Errorf("a replica speed of %v, want above 0", x)
 		}
 	}
+	if s.Prefill < 0 || s.Prefill > 0 && (s.Prefill >= s.Replicas || !(s.Transfer > 0)) {
+		return fmt.Errorf("%d of %d replicas for prefill, and a transfer of %v bytes/s: want some for both, and more than 0 bytes/s", s.Prefill, s.Replicas, s.Transfer)
+	}
 	return s.Profile.Validate()
 }
 
@@ -111,6 +119,8 @@ func (o *Options) validate() error {
 		return err
 	}
 	switch {
+	case o.Prefill > 0 && (len(o.Failures) > 0 || o.Events.any()):
+		return errors.New("replicas for prefill together with failures or events: that is not modelled")
 	case o.Partition.For > 0 && (o.Share == 0 || o.Agents < 2):
 		return errors.New("a partition of agents that share nothing: want several agents and a sharing delay")
 	case o.Share < 0:

@@ -24,6 +24,8 @@ type Policy struct {
 	Name string // as it was given
 	Flow string // as a YAML flow mapping, for a configuration
 	Late bool   // it holds requests until a replica has capacity
+	// Prefill is how many of the replicas only compute prompts.
+	Prefill int
 	// New makes an instance; nil stands for SharedCache or LowerBound.
 	New func() (decider.Policy, error)
 }

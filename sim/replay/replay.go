@@ -26,6 +26,7 @@ const (
 // flight is one request in flight.
 type flight struct {
 	job        sim.Job
+	leg        sim.Job // its prompt, if another replica computes it
 	request    *trace.Request
 	at         time.Duration // arrival
 	first      time.Duration // first token
@@ -53,19 +54,21 @@ const (
 
 // simulation is the state of one replay.
 type simulation struct {
-	o       *Options
-	now     time.Duration
-	engines []*sim.Engine
-	next    []time.Duration // when each engine's step ends; never if idle
-	dead    []bool
-	away    []bool // has left, or has not joined yet
-	shared  bool   // the engines share one cache and one queue
-	agents  []*agent
-	flights []flight
-	events  eventQueue
-	random  *rand.Rand
-	ended   int // flights
-	load    loadSampler
+	o           *Options
+	now         time.Duration
+	engines     []*sim.Engine
+	next        []time.Duration // when each engine's step ends; never if idle
+	dead        []bool
+	away        []bool // has left, or has not joined yet
+	shared      bool   // the engines share one cache and one queue
+	agents      []*agent
+	flights     []flight
+	events      eventQueue
+	random      *rand.Rand
+	ended       int // flights
+	load        loadSampler
+	blockTokens int
+	links       []time.Duration // until when each replica sends KV caches
 
 	firstTokens []int        // of each engine since the last poll
 	throughput  []throughput // of each engine
@@ -103,6 +106,7 @@ func simulate(t *trace.Trace, o *Options) (*simulation, error) {
 	s.pollEngines(o.Poll, eventPoll)
 	s.pollEngines(o.Metrics, eventScrape)
 	s.scheduleChanges()
+	s.pollPrefill()
 	for _, f := range o.Failures {
 		s.events.push(event{at: f.At, kind: eventDeath, replica: f.Replica})
 		s.events.push(event{at: f.At + healthDelay, kind: eventHealth, replica: f.Replica})
@@ -137,9 +141,9 @@ func newSimulation(t *trace.Trace, o *Options) (*simulation, error) {
 	}
 	n := len(engines)
 	s := &simulation{
-		o: o, engines: engines,
+		o: o, engines: engines, blockTokens: t.BlockTokens,
 		next: slices.Repeat([]time.Duration{never}, n), dead: make([]bool, n), away: make([]bool, n),
-		firstTokens: make([]int, n), throughput: make([]throughput, n),
+		links: make([]time.Duration, n), firstTokens: make([]int, n), throughput: make([]throughput, n),
 		random: rand.New(rand.NewPCG(o.Seed, 0x706c6179)), byName: make(map[string]int, n),
 	}
 	for i := range engines {
@@ -195,6 +199,12 @@ func (s *simulation) run(arrive func(*flight)) {
 func (s *simulation) step(k int) {
 	for _, ev := range s.engines[k].Step(s.now) {
 		f := ev.Job.Owner.(*flight)
+		if ev.Job == &f.leg {
+			if ev.Kind == sim.Finished {
+				s.transfer(k, f)
+			}
+			continue
+		}
 		switch ev.Kind {
 		case sim.FirstToken:
 			f.first, f.state = s.now, flightStreaming

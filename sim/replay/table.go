@@ -35,6 +35,10 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	if c.Baseline != nil {
 		b.printf("\nLast column: change of the TTFT p90 against %s.\n", shortened(c.Baseline[0].Policy))
 	}
+	if c.Split {
+		b.printf("\nReplicas that only compute prompts, and the others, over %.3g GB/s:\n", c.Transfer/1e9)
+		b.verdict(rows)
+	}
 	for i, r := range rows {
 		if r.Failed+r.Refused+r.Shed > 0 {
 			b.printf("%s: %.0f failed, %.0f refused, %.0f shed\n", shortened(r.Policy), r.Failed, r.Refused, r.Shed)
