@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"pointsman/test/proxies"
 )
 
 // names is a resolver whose answers change.
@@ -128,5 +131,34 @@ func TestOneNameForOne(t *testing.T) {
 	defer b.bus.routes.mu.Unlock()
 	if p := b.bus.routes.peers[0]; p.several || len(p.addresses) > 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestHeadlessNameTLS: the same with certificates for the name alone: an address that the name
+// stands for is checked by it.
+func TestHeadlessNameTLS(t *testing.T) {
+	var dns names
+	dir := t.TempDir()
+	authority := proxies.NewAuthority(t, dir, "authority")
+	cert, key := authority.Certificate("agents", func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"agents.invalid"}, nil })
+	secured, err := TLSFiles{cert, key, authority.File}.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*natsNode
+	dns.set("127.0.0.20", "127.0.0.21", "127.0.0.22")
+	for i := range 3 {
+		nodes = append(nodes, startNATSNode(t, fmt.Sprint("agent", i), "a shared secret", net.JoinHostPort(fmt.Sprint("127.0.0.", 20+i), port),
+			[]string{net.JoinHostPort("agents.invalid", port)}, func(o *NATSOptions) {
+				o.Lookup, o.every, o.TLS = dns.lookup, 50*time.Millisecond, secured
+			}))
+	}
+	nodes[0].decide(1)
+	for _, n := range nodes {
+		until(t, n.Agent+" is connected to all", func() bool { return n.bus.server.NumRemotes() == 2 && n.reservations() == 1 })
 	}
 }
