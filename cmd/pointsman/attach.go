@@ -161,7 +161,7 @@ func asRoot(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return fmt.Errorf("%w\nNothing is changed. Run this as root.", err) //nolint:staticcheck // two sentences for a terminal
+	return fmt.Errorf("%w\nnothing is changed: run this as root", err)
 }
 
 // mayWrite reports what this user may not write, before anything is checked or changed.
@@ -170,7 +170,7 @@ func mayWrite(changes []attach.Change, out string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return fmt.Errorf("%w\nNothing is changed. Run this as root, or without --write, for a patch that root can apply.", err) //nolint:staticcheck // as above
+	return fmt.Errorf("%w\nnothing is changed: run this as root, or without --write for a patch that root can apply", err)
 }
 
 // wantsRoot reports whether a proxy's own check may have failed because this user is not

@@ -168,7 +168,8 @@ func TestRefusedConfigurationIsNotTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = run(t, "serve", "--log-level", "error", "-c", write(t, "listen: {spoe: off, feed: off, admin: '"+l.Addr().String()+"'}\n"+onePool[strings.Index(onePool, "pools:"):]))
+	_, pools, _ := strings.Cut(onePool, "\n")
+	_, err = run(t, "serve", "--log-level", "error", "-c", write(t, "listen: {spoe: off, feed: off, admin: '"+l.Addr().String()+"'}\n"+pools))
 	if code := exit(io.Discard, err); code != exitFault {
 		t.Errorf("an address that is taken: %d, %v", code, err)
 	}

@@ -110,7 +110,7 @@ func TestAttachWithoutRoot(t *testing.T) {
 					return // not root's: it may be written
 				}
 				_, err = printed(t, append(args, "--write")...)
-				for _, says := range []string{filepath.Dir(file), own, "permission denied", "Run this as root"} {
+				for _, says := range []string{filepath.Dir(file), own, "permission denied", "run this as root"} {
 					if err == nil || !strings.Contains(err.Error(), says) {
 						t.Errorf("%q --write, without root: no %q in %v", args, says, err)
 					}
@@ -133,7 +133,7 @@ func TestAttachWithoutRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		asNobody(t, func() {
-			if _, err := printed(t, args...); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "Run this as root") {
+			if _, err := printed(t, args...); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "run this as root") {
 				t.Errorf("of a file that cannot be read: %v", err)
 			}
 		})

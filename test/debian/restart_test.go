@@ -85,3 +85,30 @@ func TestRefused(t *testing.T) {
 		})
 	}
 }
+
+// Without socket units the agent makes its sockets itself, and HAProxy's group may write
+// to them; a group that its user is not in is refused by name.
+func TestOwnSockets(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			m := boot(t, release)
+			m.run("apt-get install -y -qq --no-install-recommends haproxy >/dev/null && apt-get install -y -q --no-install-recommends ./pointsman_*.deb")
+			conf := "pools: {llama: {replicas: {r1: {address: '127.0.0.1:8101'}}}}\n"
+			m.write("etc/pointsman/pointsman.yaml", conf+"listen: {feed: 'unix:///run/pointsman/feed.sock'}\n", 0o644)
+			m.run("systemctl start pointsman")
+			if out := m.run("stat -c '%U %G %a %n' /run/pointsman/spoe.sock /run/pointsman/feed.sock"); out != "pointsman haproxy 660 /run/pointsman/spoe.sock\npointsman haproxy 660 /run/pointsman/feed.sock\n" {
+				t.Errorf("its sockets are\n%s", out)
+			}
+			m.run("systemctl stop pointsman && usermod -aG www-data pointsman")
+			m.write("etc/pointsman/pointsman.yaml", conf+"listen: {spoe: off, nginx: 'unix:///run/pointsman/nginx.sock', socket_group: www-data}\n", 0o644)
+			m.run("systemctl start pointsman")
+			if out := m.run("stat -c '%G %a' /run/pointsman/nginx.sock"); out != "www-data 660\n" {
+				t.Errorf("nginx's socket is %s", out)
+			}
+			m.run("systemctl stop pointsman && gpasswd -d pointsman www-data")
+			if out, err := m.try("systemctl start pointsman; systemctl stop pointsman; journalctl --no-pager -o cat -u pointsman"); !strings.Contains(out, "the agent's user must be a member") {
+				t.Errorf("a group of others: %v\n%s", err, out)
+			}
+		})
+	}
+}
