@@ -114,7 +114,7 @@ func TestPackageLife(t *testing.T) {
 			t.Errorf("no account: %v\n%s", err, passwd)
 		}
 	}
-	if text := output(t, filepath.Join(root, "usr/bin/pointsman"), "config", "-c", filepath.Join(root, "etc/pointsman/pointsman.yaml")); !strings.Contains(text, "policy: least_work") {
+	if text := output(t, "env", "-u", "POINTSMAN_PACKAGES", filepath.Join(root, "usr/bin/pointsman"), "config", "-c", filepath.Join(root, "etc/pointsman/pointsman.yaml")); !strings.Contains(text, "policy: least_work") {
 		t.Errorf("the installed program reads its configuration as: %s", text)
 	}
 
@@ -298,7 +298,8 @@ func TestPackageReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := strings.Fields(output(t, filepath.Join(dir, "bin", runtime.GOARCH, "pointsman"), "version"))[1]
-	cmd := exec.Command("go", "run", ".", "-version", shown, "-dist", again, "release")
+	maintainer := strings.TrimSpace(output(t, "dpkg-deb", "-f", one(t, dir, "pointsman_*_amd64.deb"), "Maintainer"))
+	cmd := exec.Command("go", "run", ".", "-version", shown, "-maintainer", maintainer, "-dist", again, "release")
 	cmd.Dir = "tools"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -176,6 +176,9 @@ func TestUserIsMade(t *testing.T) {
 		}
 		put(t, root, "usr/share/pointsman/pointsman.yaml", "")
 		put(t, root, "etc/group", c.group)
+		if c.group != "" && c.when == "configure" {
+			put(t, root, "usr/sbin/haproxy", "")
+		}
 		steps := [][]string{{"configure", ""}}
 		if c.when == "triggered" {
 			put(t, root, "etc/group", "")
@@ -188,6 +191,7 @@ func TestUserIsMade(t *testing.T) {
 					t.Fatal(err)
 				}
 				put(t, root, "etc/group", string(text)+c.group)
+				put(t, root, "usr/sbin/haproxy", "")
 			}
 			cmd := exec.Command("sh", append([]string{"deb/postinst"}, args...)...)
 			cmd.Env = append(os.Environ(), "DPKG_ROOT="+root)
