@@ -10,28 +10,36 @@ import (
 // It follows this line, from the same worker and connection.
 type brokenAnswer struct{ pid, conn, address []byte }
 
-// brokeOff is nginx's message for a replica that closed the connection.
-var brokeOff = []byte("upstream prematurely closed connection while reading upstream")
+// brokeOff is nginx's message for a replica that closed the connection, before what
+// nginx was doing.
+var brokeOff = []byte("upstream prematurely closed connection")
 
 // failedCalls begin nginx's messages for a connection that was reset or timed out.
-// What follows is the system's number and text of the error, and whileReading.
-var (
-	failedCalls = [][]byte{
-		[]byte("recv() failed ("), []byte("readv() failed ("), []byte("upstream timed out ("),
-	}
-	whileReading = []byte(") while reading upstream")
-)
+// What follows is the system's number and text of the error, and the same.
+var failedCalls = [][]byte{
+	[]byte("recv() failed ("), []byte("readv() failed ("), []byte("upstream timed out ("),
+}
+
+// midStream says what nginx was doing with the answer when it noticed. It reads on
+// whenever it has sent a part to the client, and then the words are the client's. Of a
+// connection to a client nginx reports such an end at a lower level than this.
+var midStream = [][]byte{[]byte(" while reading upstream"), []byte(" while sending to client")}
 
 // isBreak reports whether message, all of it, says that an answer broke off. Other
 // messages hold what a client wrote, such as the user name of a failed login.
 func isBreak(message []byte) bool {
-	if bytes.Equal(message, brokeOff) {
-		return true
-	}
-	for _, call := range failedCalls {
-		if system, ok := bytes.CutPrefix(message, call); ok {
-			system, ok = bytes.CutSuffix(system, whileReading)
-			return ok && bytes.IndexByte(system, '"') < 0
+	for _, doing := range midStream {
+		what, ok := bytes.CutSuffix(message, doing)
+		if !ok {
+			continue
+		}
+		if bytes.Equal(what, brokeOff) {
+			return true
+		}
+		for _, call := range failedCalls {
+			if system, ok := bytes.CutPrefix(what, call); ok {
+				return bytes.HasSuffix(system, []byte(")")) && bytes.IndexByte(system, '"') < 0
+			}
 		}
 	}
 	return false

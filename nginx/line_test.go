@@ -201,6 +201,14 @@ func TestBrokenStream(t *testing.T) {
 	if got := ended(strings.Replace(broken, "upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)", 1)); got["died"] != 1 {
 		t.Errorf("reset: outcomes %v", got)
 	}
+	// nginx may notice it just after it has sent a part of the answer.
+	const doing = "while reading upstream"
+	for _, message := range []string{"upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)", "readv() failed (104: Connection reset by peer)"} {
+		l := strings.Replace(broken, "upstream prematurely closed connection "+doing, message+" while sending to client", 1)
+		if got := ended(l); got["died"] != 1 {
+			t.Errorf("%s: outcomes %v", l, got)
+		}
+	}
 	for _, other := range []string{
 		strings.Replace(broken, "*34", "*35", 1), strings.Replace(broken, "12#12", "13#13", 1), strings.Replace(broken, "10.0.0.1", "10.0.0.2", 1),
 		strings.Replace(broken, "while reading upstream", "while connecting to upstream", 1),
