@@ -28,7 +28,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install uninstall packages image release package-test debian docs demo test compiler setup check unit race e2e engines page lint cover fuzz bench soak clean
+.PHONY: help build install uninstall packages image release package-test debian docs demo test compiler setup check unit race e2e engines page lint cover fuzz bench bench-peers soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -137,6 +137,10 @@ bench: ## Go benchmarks, and the overhead against a plain proxy
 	$(GO) test -run '^$$' -bench . -count 10 ./prompt ./session ./decider/... ./spoa ./haproxy ./nginx
 	$(GO) run ./bench/overhead
 	$(GO) run ./bench/overhead -nginx nginx
+
+bench-peers: setup ## pointsman beside plain proxies and other routers, in bench/peers.md; 12 minutes, PEERS='-rounds 1' for less
+	@sh test/setup.sh peers
+	$(GO) run ./bench/peers -out bench/peers.md $(PEERS)
 
 soak: setup ## the long runs that `make test` leaves out
 	POINTSMAN_SOAK=1 $(GO) test -p 1 -count 1 -timeout 2h ./...

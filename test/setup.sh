@@ -5,7 +5,8 @@
 # chroot, promtool, and a NATS server. It changes nothing when everything is there already. With
 # the argument haproxy or nginx it brings only that one from apt, which is all that
 # the demo needs; with page, what the tests of the status page need; with debian, the
-# roots that `make debian` boots; with engines, vLLM for CPUs too, which takes some 6 GB.
+# roots that `make debian` boots; with engines, vLLM for CPUs too, which takes some 6 GB;
+# with peers, only the routers that `make bench-peers` compares with, 1 GB.
 #
 #   trixie     HAProxy 3.0, nginx 1.26
 #   forky      HAProxy 3.2, nginx 1.30
@@ -212,7 +213,40 @@ install_vllm() {
 	touch "$dir/.complete"
 }
 
+# install_peer NAME PACKAGE brings another project's router from PyPI into an environment
+# of its own. One that PyPI does not have, or not for this Python, is left out: the
+# benchmark says so.
+install_peer() {
+	dir=$cache/peers/$1
+	[ -e "$dir/.complete" ] && return 0
+	say "installing $2 into $dir"
+	mkdir -p "$cache/peers"
+	log=$cache/peers/$1.log
+	if { [ -x "$cache/peers/uv/bin/uv" ] || { python3 -m venv "$cache/peers/uv" && "$cache/peers/uv/bin/python" -m pip install -q --disable-pip-version-check uv; }; } >"$log" 2>&1 &&
+		rm -rf "$dir" && python3 -m venv "$dir" >>"$log" 2>&1 &&
+		UV_CACHE_DIR=$cache/peers/packages "$cache/peers/uv/bin/uv" pip install -q --no-build --compile-bytecode --python "$dir/bin/python" "$2" >>"$log" 2>&1; then
+		touch "$dir/.complete"
+		return 0
+	fi
+	tail -n 5 "$log" >&2
+	say "$2 was not installed; the whole log is in $log"
+	rm -rf "$dir"
+}
+
+# install_peers brings them all. production-stack's router is not on PyPI, where vLLM's
+# own has its name: who has its sources installs them into an environment that is named
+# production-stack beside the others.
+install_peers() {
+	command -v python3 >/dev/null || die "needs python3"
+	install_peer sglang-router 'sglang-router==0.3.2'
+	install_peer smg 'smg==1.13.0'
+	install_peer vllm-router 'vllm-router==0.1.17'
+	install_peer litellm 'litellm[proxy]==1.106.2'
+	rm -rf "$cache/peers/packages"
+}
+
 case "${1:-}" in
+peers) install_peers; exit 0 ;;
 debian)
 	host_packages debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux lintian:lintian rpm:rpm ansible-playbook:ansible-core
 	install_debian bookworm

@@ -9,7 +9,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"log"
@@ -18,10 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/negasus/haproxy-spoe-go/agent"
@@ -29,6 +25,7 @@ import (
 	"github.com/negasus/haproxy-spoe-go/request"
 	"github.com/valyala/fasthttp"
 
+	"pointsman/bench/stand"
 	"pointsman/templates"
 )
 
@@ -57,7 +54,7 @@ func main() {
 		serveNullNginx()
 		return
 	case "replica":
-		serveReplica()
+		check(stand.ServeReplicas(replicas, *listen, 0))
 		return
 	}
 	b := newBench()
@@ -74,32 +71,10 @@ func serveNull() {
 	log.Fatal(agent.New(func(*request.Request) {}, logger.NewNop()).Serve(l))
 }
 
-// serveReplica answers every request immediately, on one loopback address for
-// each replica.
-func serveReplica() {
-	answer := []byte(`{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}`)
-	s := fasthttp.Server{MaxRequestBodySize: 64 << 20, Handler: func(ctx *fasthttp.RequestCtx) {
-		ctx.SetContentType("application/json")
-		ctx.SetBody(answer)
-	}}
-	for i := 1; i < replicas; i++ {
-		go func() { log.Fatal(s.ListenAndServe(loopback(i, *listen))) }()
-	}
-	log.Fatal(s.ListenAndServe(loopback(0, *listen)))
-}
-
-// loopback returns the address of replica i: its own host in 127.0.0.0/8, and the
-// port of address.
-func loopback(i int, address string) string {
-	_, port, err := net.SplitHostPort(address)
-	check(err)
-	return fmt.Sprintf("127.0.0.%d:%s", i+1, port)
-}
-
 // bench runs one proxy per variant, all in front of the same replicas.
 type bench struct {
 	folder   string
-	procs    []*exec.Cmd
+	procs    stand.Processes
 	variants []variant
 }
 
@@ -128,10 +103,10 @@ func newBench() *bench {
 	b.start(self, "-role", role, "-listen", null)
 	ours := filepath.Join(folder, "spoe.sock")
 	var conf strings.Builder
-	fmt.Fprintf(&conf, "listen: {"+listen+", feed: %q, admin: off}\npools:\n  llama:\n    models: [m]\n    replicas:\n", "unix://"+ours, feed)
-	pool := templates.Pool{Name: "llama", Models: []string{"m"}, HealthPath: "none"}
+	fmt.Fprintf(&conf, "listen: {"+listen+", feed: %q, admin: off}\npools:\n  llama:\n    models: [%s]\n    replicas:\n", "unix://"+ours, feed, stand.Model)
+	pool := templates.Pool{Name: "llama", Models: []string{stand.Model}, HealthPath: "none"}
 	for i := range replicas {
-		r := templates.Replica{Name: fmt.Sprintf("r%d", i+1), Address: loopback(i, replica)}
+		r := templates.Replica{Name: fmt.Sprintf("r%d", i+1), Address: stand.Loopback(i, replica)}
 		pool.Replicas = append(pool.Replicas, r)
 		fmt.Fprintf(&conf, "      %s: {address: %q}\n", r.Name, r.Address)
 	}
@@ -179,10 +154,10 @@ func (b *bench) addHAProxy(name, socket, feed string, pool templates.Pool) {
 
 // waitFor waits until the proxy at front serves, and adds it as a variant.
 func (b *bench) waitFor(name, front string) {
-	v := variant{name, "http://" + front + "/v1/chat/completions"}
+	v := variant{name, "http://" + front}
 	var err error
 	for range 100 {
-		if err = v.post(new(fasthttp.HostClient), body(100)); err == nil {
+		if _, err = stand.Post(stand.NewClient(v.url, 1), v.url, stand.Body(100, false), 5*time.Second); err == nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -206,22 +181,12 @@ func withoutAgent(text string) string {
 }
 
 func (b *bench) start(command string, args ...string) {
-	cmd := exec.Command(command, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	var output bytes.Buffer
-	cmd.Stderr = &output
-	check(cmd.Start())
-	b.procs = append(b.procs, cmd)
+	_, err := b.procs.Start(command, args...)
+	check(err)
 }
 
 func (b *bench) close() {
-	for _, p := range slices.Backward(b.procs) {
-		// A killed nginx would not stop its worker processes.
-		_ = p.Process.Signal(syscall.SIGTERM)
-		kill := time.AfterFunc(2*time.Second, func() { _ = p.Process.Kill() })
-		_ = p.Wait()
-		kill.Stop()
-	}
+	b.procs.Stop()
 	os.RemoveAll(b.folder)
 }
 
@@ -229,16 +194,16 @@ func (b *bench) close() {
 func (b *bench) measure() {
 	fmt.Printf("%s, %s/%s, %d cores; %d rounds of %d requests each, in turn; median of the rounds' medians ± half their spread.\n\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), *rounds, *requests)
-	fmt.Println("| body | concurrency | plain µs | null agent µs | pointsman µs | pointsman / null agent |")
-	fmt.Println("|---|---|---|---|---|---|")
+	fmt.Println("| body | concurrency | plain µs | null agent µs | pointsman µs | pointsman / null agent | pointsman / plain |")
+	fmt.Println("|---|---|---|---|---|---|---|")
 	for _, size := range []int{1 << 10, 16 << 10, 128 << 10} {
 		for _, concurrency := range []int{1, 32} {
 			medians := make([][]float64, len(b.variants))
-			ratios := []float64{}
-			text := body(size)
+			var overNull, overPlain []float64
+			text := stand.Body(size, false)
 			clients := make([]*fasthttp.HostClient, len(b.variants))
 			for i, v := range b.variants {
-				clients[i] = &fasthttp.HostClient{MaxConns: concurrency}
+				clients[i] = stand.NewClient(v.url, concurrency)
 				v.round(clients[i], text, concurrency, warmup)
 			}
 			for n := range *rounds {
@@ -246,73 +211,34 @@ func (b *bench) measure() {
 					i := (k + n) % len(b.variants) // no variant is always first
 					medians[i] = append(medians[i], b.variants[i].round(clients[i], text, concurrency, *requests))
 				}
-				ratios = append(ratios, medians[2][n]/medians[1][n])
+				overNull = append(overNull, medians[2][n]/medians[1][n])
+				overPlain = append(overPlain, medians[2][n]/medians[0][n])
 			}
-			fmt.Printf("| %d KiB | %d | %s | %s | %s | %.3f |\n", size>>10, concurrency,
-				summary(medians[0]), summary(medians[1]), summary(medians[2]), median(ratios))
+			fmt.Printf("| %d KiB | %d | %s | %s | %s | %.3f | %.2f |\n", size>>10, concurrency,
+				summary(medians[0]), summary(medians[1]), summary(medians[2]), stand.Median(overNull), stand.Median(overPlain))
 		}
 	}
 }
 
 // round sends n requests and returns their median latency in µs.
 func (v variant) round(client *fasthttp.HostClient, body []byte, concurrency, n int) float64 {
-	took := make([]float64, n)
-	var wg sync.WaitGroup
-	for c := range concurrency {
-		wg.Go(func() {
-			for i := c; i < n; i += concurrency {
-				start := time.Now()
-				check(v.post(client, body))
-				took[i] = float64(time.Since(start).Microseconds())
-			}
-		})
+	l := stand.Closed(client, v.url, body, concurrency, n, time.Hour)
+	if l.Err != nil {
+		log.Fatalf("%s: %v", v.name, l.Err)
 	}
-	wg.Wait()
-	return median(took)
-}
-
-func (v variant) post(client *fasthttp.HostClient, body []byte) error {
-	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(req)
-	defer fasthttp.ReleaseResponse(resp)
-	req.SetRequestURI(v.url)
-	client.Addr = string(req.URI().Host())
-	req.Header.SetMethod(fasthttp.MethodPost)
-	req.Header.SetContentType("application/json")
-	req.SetBody(body)
-	if err := client.DoTimeout(req, resp, 5*time.Second); err != nil {
-		return err
-	}
-	if resp.StatusCode() != fasthttp.StatusOK {
-		return fmt.Errorf("%s: %d %s", v.name, resp.StatusCode(), resp.Body())
-	}
-	return nil
-}
-
-// body returns a chat request of about size bytes.
-func body(size int) []byte {
-	const head, tail = `{"model":"m","messages":[{"role":"system","content":"You answer."},{"role":"user","content":"`, `"}],"stream":false,"max_tokens":64}`
-	text := strings.Repeat("the quick brown fox jumps over the lazy dog\\n", size/45+1)
-	n := max(0, size-len(head)-len(tail))
-	return []byte(head + strings.TrimRight(text[:n], "\\") + tail)
-}
-
-func median(values []float64) float64 {
-	s := slices.Sorted(slices.Values(values))
-	return s[len(s)/2]
+	return stand.Median(l.Latencies)
 }
 
 // summary returns the median and half the spread.
 func summary(values []float64) string {
-	s := slices.Sorted(slices.Values(values))
-	return fmt.Sprintf("%.0f ± %.0f", s[len(s)/2], (s[len(s)-1]-s[0])/2)
+	return fmt.Sprintf("%.0f ± %.0f", stand.Median(values), stand.Spread(values))
 }
 
+// freePort returns an address on which nobody listens.
 func freePort() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := stand.FreePort()
 	check(err)
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 func check(err error) {

@@ -73,7 +73,9 @@ var arrows = map[string][]string{
 	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/agents":     {},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
-	"bench/overhead":   {"templates"},
+	"bench/overhead":   {"bench/stand", "templates"},
+	"bench/peers":      {"bench/stand", "config", "demo", "templates"},
+	"bench/stand":      {}, // what benchmarks of whole proxies share
 	"bench/workloads":  {"sim/trace"},
 	"packaging":        {},
 	"packaging/site":   {}, // a module of its own: the documentation site

@@ -1,0 +1,211 @@
+// Command peers compares pointsman on HAProxy and nginx with the plain proxies and
+// with other routers, on the same replicas, in turns of one run. It measures what a
+// request costs in time and processor, what fails when an engine or the router is
+// killed, and how soon first tokens come, and writes the tables of bench/peers.md.
+// test/setup.sh peers installs the routers; what is missing is reported as such.
+//
+//	go run ./bench/peers [-rounds 10] [-only haproxy,sglang] [-part latency,cpu] [-out bench/peers.md]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"pointsman/bench/stand"
+)
+
+var (
+	rounds  = flag.Int("rounds", 10, "rounds of latency, cpu and throughput; about 25 s each with all rivals")
+	only    = flag.String("only", "", "rivals to run, separated by commas; all by default")
+	part    = flag.String("part", "latency,cpu,throughput,failures,quality", "what to measure")
+	out     = flag.String("out", "", "file to write, when all has ended; standard output by default")
+	haFlag  = flag.String("haproxy", "haproxy", "command that runs HAProxy, arguments separated by spaces")
+	ngFlag  = flag.String("nginx", "nginx", "command that runs nginx, likewise")
+	limit   = flag.Duration("limit", 30*time.Minute, "after this time it ends without a result")
+	replica = flag.String("replica", "", "internal: serve replicas on this address")
+	count   = flag.Int("replicas", 1, "internal")
+	delay   = flag.Duration("delay", 0, "internal")
+)
+
+// What the scenes share.
+var (
+	folder  string // of all files
+	binary  string // pointsman
+	self    string
+	haproxy []string
+	nginx   []string
+)
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	if *replica != "" {
+		log.Fatal(stand.ServeReplicas(*count, *replica, *delay))
+	}
+	haproxy, nginx = command(*haFlag), command(*ngFlag)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	err := run(ctx)
+	cancel()
+	stop()
+	if folder != "" {
+		os.RemoveAll(folder)
+	}
+	if err != nil {
+		log.Fatal("peers: ", err)
+	}
+}
+
+// command splits a command and finds its program where a plain user's path does not
+// lead.
+func command(text string) []string {
+	argv := strings.Fields(text)
+	if len(argv) == 0 {
+		argv = []string{"false"}
+	}
+	if _, err := exec.LookPath(argv[0]); err != nil {
+		if path, err := exec.LookPath("/usr/sbin/" + argv[0]); err == nil {
+			argv[0] = path
+		}
+	}
+	return argv
+}
+
+func run(ctx context.Context) error {
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	parts := strings.Split(*part, ",")
+	for _, p := range parts {
+		if !slices.Contains([]string{"latency", "cpu", "throughput", "failures", "quality"}, p) {
+			return fmt.Errorf("-part %q: want some of latency, cpu, throughput, failures and quality", p)
+		}
+	}
+	if *rounds < 1 || *rounds > 100 {
+		return errors.New("-rounds: want 1 to 100")
+	}
+	if err := build(); err != nil {
+		return err
+	}
+	load := loadAverage()
+	b := newBench(chosen, parts)
+	if b.has("latency") || b.has("cpu") || b.has("throughput") {
+		if err := b.speeds(ctx); err != nil {
+			return err
+		}
+	}
+	if b.has("failures") {
+		if err := b.failures(ctx); err != nil {
+			return err
+		}
+	}
+	if b.has("quality") {
+		if err := b.qualities(ctx); err != nil {
+			return err
+		}
+	}
+	page := b.page(described(load))
+	if *out == "" {
+		_, err = os.Stdout.WriteString(page)
+		return err
+	}
+	return os.WriteFile(*out, []byte(page), 0o644)
+}
+
+// choose returns the rivals of those names, all for none.
+func choose(names string) ([]*rival, error) {
+	if names == "" {
+		return rivals, nil
+	}
+	var chosen []*rival
+	var known []string
+	wanted := strings.Split(names, ",")
+	for _, r := range rivals {
+		known = append(known, r.name)
+		if slices.Contains(wanted, r.name) {
+			chosen = append(chosen, r)
+		}
+	}
+	for _, name := range wanted {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("-only %q: want some of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// build builds pointsman, into a folder that all files go to.
+func build() (err error) {
+	if self, err = os.Executable(); err != nil {
+		return err
+	}
+	if folder, err = os.MkdirTemp("", "pointsman-peers-"); err != nil {
+		return err
+	}
+	if err := os.Chmod(folder, 0o755); err != nil { // HAProxy and nginx may drop root
+		return err
+	}
+	binary = filepath.Join(folder, "pointsman")
+	if text, err := exec.Command("go", "build", "-o", binary, "./cmd/pointsman").CombinedOutput(); err != nil {
+		return fmt.Errorf("build (run this in the repository): %s", text)
+	}
+	return nil
+}
+
+// bench is what is measured and what has been.
+type bench struct {
+	rivals []*rival
+	parts  []string
+	begun  time.Time
+
+	figures map[string]map[string][]float64 // by cell and rival, one for each round
+	broken  map[string]string               // by rival: why it did not run, or no further
+	lost    map[string]failed
+	seen    map[string]map[float64]quality
+}
+
+func newBench(chosen []*rival, parts []string) *bench {
+	b := &bench{rivals: chosen, parts: parts, begun: time.Now(), figures: map[string]map[string][]float64{},
+		broken: map[string]string{}, lost: map[string]failed{}, seen: map[string]map[float64]quality{}}
+	for _, r := range chosen {
+		if r.missing != "" {
+			b.fail(r, errors.New(r.missing))
+		}
+	}
+	return b
+}
+
+func (b *bench) has(part string) bool { return slices.Contains(b.parts, part) }
+
+// running are the rivals that have not failed.
+func (b *bench) running() (list []*rival) {
+	for _, r := range b.rivals {
+		if b.broken[r.name] == "" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// fail takes a rival out of the run, for a reason that the page gives.
+func (b *bench) fail(r *rival, err error) {
+	b.broken[r.name] = err.Error()
+	b.say("%s is left out: %v", r.name, err)
+}
+
+// say reports progress.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.0fs  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+}
