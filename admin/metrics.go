@@ -70,6 +70,9 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	count("membership_changes_total", p.Stats.MembershipChanges)
 	count("prompt_tokens_total", p.PromptTokens)
 	count("prompt_cached_tokens_total", p.CachedTokens)
+	for k, tier := range decider.SlowTiers() {
+		metrics.WriteCounterUint64(w, fmt.Sprintf("pointsman_prompt_offloaded_tokens_total{pool=%q,tier=%q}", p.Name, tier), p.Stats.SlowTokens[k])
+	}
 	count("prompt_achievable_cached_tokens_total", p.Stats.AchievableTokens)
 	if h := p.HitRatio; h != nil {
 		metrics.WriteGaugeFloat64(w, "pointsman_hit_ratio"+pool, h.Expected)

@@ -220,6 +220,9 @@ type Pool struct {
 	// that follow prefixes; 0 = not known. A value reported by the engine overrides
 	// it.
 	CacheTokens int `yaml:"cache_tokens"`
+	// CPUCacheTokens is what a replica's host keeps of what leaves its GPU's cache, in
+	// tokens, for policies that predict caches; 0 = nothing.
+	CPUCacheTokens int `yaml:"cpu_cache_tokens"`
 	// ContextTokens is the context length of the pool's models, in tokens: what
 	// clients claim of prompts and answers is bounded by it. 0 = as the engines
 	// report it.

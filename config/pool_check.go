@@ -28,6 +28,7 @@ func (v *validator) pool(p *Pool) {
 	v.roles(path, p)
 	within(v, path+".max_requests", p.MaxRequests, 0, 1_000_000)
 	within(v, path+".cache_tokens", p.CacheTokens, 0, 100_000_000)
+	within(v, path+".cpu_cache_tokens", p.CPUCacheTokens, 0, 1_000_000_000)
 	within(v, path+".context_tokens", p.ContextTokens, 0, 100_000_000)
 	within(v, path+".retry_after", p.RetryAfter, 0, time.Hour)
 	within(v, path+".slow_start", p.SlowStart, 0, 24*time.Hour)

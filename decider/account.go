@@ -1,6 +1,10 @@
 package decider
 
-import "time"
+import (
+	"time"
+
+	"pointsman/decider/kvcache"
+)
 
 // account books reservations on the replicas: each counts in its replica's
 // figures, in the predicted prefill queue and in the cache model from when it is
@@ -43,8 +47,9 @@ func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
 	replica.taken.add(now)
 	a.sessions.add(&v.request, replica)
-	v.missing = v.input - a.caches.cached(v)
+	v.missing = v.input - a.caches.cached(v, &a.load)
 	if v.remote {
+		v.slow = [kvcache.Slower]int{} // another replica copies them
 		a.hold(v, 0, now)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 type cacheModel struct {
 	model        *kvcache.Model // nil = the policy does not look at prompts
 	blockTokens  int            // tokens in a block of Request.Blocks
+	cpuTokens    int            // what a replica keeps of what leaves its GPU, where that is predicted
 	followers    uint64         // given out by Engine.FollowBlocks so far
 	extrapolated []uint64       // scratch of extrapolate
 }
@@ -53,9 +54,8 @@ func (m *cacheModel) setReplicas(old, list []*Replica) {
 	for _, r := range list {
 		if r.cache == nil {
 			r.cache = m.model.Add(r.slot, m.blocks(r))
-		} else {
-			m.resize(r)
 		}
+		m.resize(r)
 	}
 }
 
@@ -73,6 +73,7 @@ func (m *cacheModel) blocks(r *Replica) int { return r.CacheTokens() / m.blockTo
 // resize gives r's Cache the size that is now known.
 func (m *cacheModel) resize(r *Replica) {
 	if r.cache != nil {
+		r.cache.Offload(m.cpuTokens / m.blockTokens)
 		r.cache.SetCapacity(m.blocks(r))
 	}
 }
@@ -106,6 +107,7 @@ func (m *cacheModel) restarted(r *Replica) {
 // reset empties r's Cache, which follower reports from now on; 0 = nobody does.
 func (m *cacheModel) reset(r *Replica, follower uint64) {
 	r.cache = m.model.Reset(r.cache, follower)
+	m.resize(r)
 }
 
 // reserve notes that the request of v is on its way to its replica.
@@ -148,11 +150,17 @@ func (m *cacheModel) release(v *reservation) {
 	v.cache = nil
 }
 
-// cached is how many of the prompt tokens of v its replica has already.
-func (m *cacheModel) cached(v *reservation) int {
+// cached is how many of the prompt tokens of v its replica has already, on its GPU or
+// worth as much, and notes those that are on slower tiers.
+func (m *cacheModel) cached(v *reservation, load *loadEstimate) int {
 	c := v.replica.cache
+	v.slow = [kvcache.Slower]int{}
 	if c == nil || v.from != "" && len(v.request.Blocks) == 0 {
 		return v.cachedThere
 	}
-	return max(0, min(c.Match(v.request.Blocks)*m.blockTokens, v.input-1))
+	gpu, slow := c.MatchTiers(v.request.Blocks)
+	if slow != (kvcache.Slow{}) {
+		v.slow = slowTokens(v.input, gpu, slow, m.blockTokens)
+	}
+	return load.worth(v.replica, v.input, gpu, slow, m.blockTokens)
 }

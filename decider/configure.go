@@ -44,6 +44,7 @@ func (p *Pool) configure(c PoolConfig) {
 	p.setBlockTokens()
 	p.filters.configure(c.Filters, c.PolicyName)
 	p.sessions.enable(p.filters.usesSessions())
+	p.caches.cpuTokens = c.CPUCacheTokens
 	p.caches.enable(p.usesPrefix.Load(), p.replicas)
 	if !p.usesPrefix.Load() {
 		p.view.depth, p.view.best = nil, 0

@@ -93,9 +93,12 @@ func (p *Pool) grant(r *Request, d *Decision, now time.Duration) {
 	chosen.chosen++
 	d.Input = max(r.Input, 0)
 	p.stats.InputTokens += uint64(max(r.Input, 0))
-	cached, achievable := p.view.Cached(chosen.index), p.view.BestCached()
+	cached, achievable := p.view.held(chosen.index), p.view.mostHeld()
 	d.Cost = max(d.Input-cached, 0)
 	p.stats.CachedTokens += uint64(cached)
+	for k, n := range p.view.heldSlow(chosen.index) {
+		p.stats.SlowTokens[k] += uint64(n)
+	}
 	p.stats.AchievableTokens += uint64(achievable)
 	p.hits.add(max(r.Input, 0), cached, achievable, now)
 	seen := r.Blocks

@@ -4,8 +4,9 @@ import "pointsman/decider/kvcache"
 
 // BlockChange is a change of one block of an engine's KV cache.
 type BlockChange struct {
-	Key    uint64 // as kvcache.AppendKeys makes it
-	Stored bool   // else it was removed
+	Key    uint64       // as kvcache.AppendKeys makes it
+	Stored bool         // else it was removed
+	Tier   kvcache.Tier // where
 }
 
 // FollowBlocks empties the cache model of the replica; from now on
@@ -45,9 +46,9 @@ func (e Engine) ChangeBlocks(follower uint64, changes []BlockChange) bool {
 	now := kvcache.Milliseconds(p.clock())
 	for _, c := range changes {
 		if c.Stored {
-			r.cache.Store(c.Key, now)
+			r.cache.StoreOn(c.Tier, c.Key, now)
 		} else {
-			r.cache.Drop(c.Key)
+			r.cache.DropFrom(c.Tier, c.Key)
 		}
 	}
 	return true

@@ -35,7 +35,7 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 			key := rapid.Uint64Range(1, 12).Draw(t, "key")
 			switch rapid.IntRange(0, 4).Draw(t, "event") {
 			case 0:
-				p.Engine("r0").ChangeBlocks(follower, []BlockChange{{key, true}})
+				p.Engine("r0").ChangeBlocks(follower, []BlockChange{{Key: key, Stored: true}})
 				stored[key] = true
 			case 1:
 				p.Engine("r0").ChangeBlocks(follower, []BlockChange{{Key: key}})
@@ -86,10 +86,10 @@ func TestLiveImagesHoldWhatTheEngineSays(t *testing.T) {
 func TestFollowersTakeTurns(t *testing.T) {
 	p, _ := newLivePool(2)
 	old := p.Engine("r0").FollowBlocks()
-	p.Engine("r0").ChangeBlocks(old, []BlockChange{{1, true}})
+	p.Engine("r0").ChangeBlocks(old, []BlockChange{{Key: 1, Stored: true}})
 	d, id := decide(p, tokenized(1, 2, 3)) // on its way while the image changes
 	again := p.Engine("r0").FollowBlocks()
-	if p.Engine("r0").ChangeBlocks(old, []BlockChange{{2, true}}) {
+	if p.Engine("r0").ChangeBlocks(old, []BlockChange{{Key: 2, Stored: true}}) {
 		t.Error("a follower whose time is over is listened to")
 	}
 	m := p.replicas[0].cache
@@ -97,7 +97,7 @@ func TestFollowersTakeTurns(t *testing.T) {
 		t.Error("the new follower begins with what the old one told")
 	}
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
-	p.Engine("r0").ChangeBlocks(again, []BlockChange{{5, true}})
+	p.Engine("r0").ChangeBlocks(again, []BlockChange{{Key: 5, Stored: true}})
 	p.Engine("r0").UnfollowBlocks(again)
 	if m = p.replicas[0].cache; m.Has(5) || m.Source() != 0 {
 		t.Error("without its follower the image is not a prediction again")
@@ -115,7 +115,7 @@ func TestFollowersTakeTurns(t *testing.T) {
 func TestALiveImageLeavesNothingBehind(t *testing.T) {
 	p, _ := newLivePool(2)
 	f := p.Engine("r1").FollowBlocks()
-	p.Engine("r1").ChangeBlocks(f, []BlockChange{{7, true}})
+	p.Engine("r1").ChangeBlocks(f, []BlockChange{{Key: 7, Stored: true}})
 	c := p.config
 	c.Replicas = replicas(1)
 	p.configure(c)

@@ -12,6 +12,7 @@ import (
 type loadEstimate struct {
 	reservations *reservations
 	speed        rateEstimator // of prefill, all replicas together
+	transfers    transfers     // from slower tiers of KV caches
 	demand       demand        // of prefill
 	typical      float64       // prefill cost of a request, a mean of the last ones
 	used         float64       // the last result of use,
@@ -136,6 +137,9 @@ func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 	keep := math.Exp(-float64(now-l.fadedAt) / float64(speedKept))
 	l.fadedAt = now
 	l.speed.fade(keep)
+	for k := range l.transfers {
+		l.transfers[k].fade(keep)
+	}
 	for _, r := range replicas {
 		r.prefill.speed.fade(keep)
 	}
@@ -277,7 +281,9 @@ func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
 		}
 	}
 	l.dequeue(v, now)
-	l.learn(r, q.done+v.prefill.cost, (now - q.measured).Seconds())
+	if took := (now - q.measured).Seconds(); !l.learnTransfer(v, took, q.done == 0 && v.prefill.backlog <= v.prefill.cost) {
+		l.learn(r, q.done+v.prefill.cost, took)
+	}
 	q.measured, q.done = now, 0
 }
 
@@ -293,15 +299,16 @@ func (l *loadEstimate) oldestDone(r *Replica, n int, now time.Duration, started 
 	q := &r.prefill
 	// Speed is measured only where requests remain: else the engine may have
 	// been done at any time since its last report.
-	measured := n < q.n
+	measured, copied := n < q.n, false
 	for ; n > 0 && q.n > 0; n-- {
 		v := l.reservations.at(q.first)
 		q.done += v.prefill.cost
 		l.dequeue(v, now)
 		v.prefill.measured = measured
+		copied = l.learnTransfer(v, 0, false) || copied
 		started(v)
 	}
-	if measured {
+	if measured && !copied {
 		l.learn(r, q.done, (now - q.measured).Seconds())
 	}
 	q.measured, q.done = now, 0
@@ -322,6 +329,8 @@ func (l *loadEstimate) ended(v *reservation, o Outcome) {
 	}
 	l.reported -= l.reported / 4
 	if o.TTFT > v.waited && !v.prefill.measured {
-		l.learn(v.replica, v.prefill.backlog, (o.TTFT - v.waited).Seconds())
+		if took := (o.TTFT - v.waited).Seconds(); !l.learnTransfer(v, took, v.prefill.backlog <= v.prefill.cost) {
+			l.learn(v.replica, v.prefill.backlog, took)
+		}
 	}
 }

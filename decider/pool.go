@@ -55,6 +55,9 @@ type PoolConfig struct {
 
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
+	// CPUCacheTokens is what a replica's host keeps of what its GPU evicts, in tokens, where
+	// the cache is predicted; 0 = nothing.
+	CPUCacheTokens int
 	// ContextTokens is the context length of the model, a prompt and its answer; 0 =
 	// as the engines report it.
 	ContextTokens int

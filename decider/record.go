@@ -104,6 +104,10 @@ type Candidate struct {
 	// Cached is how many of the prompt's tokens it is believed to have in its KV cache;
 	// nil where the policy does not look at prompts, and for past decisions.
 	Cached *int `json:"cached_tokens,omitempty"`
+	// CachedCPU and CachedDisk are those of them that are not on its GPU: in the memory
+	// of its host, and on storage or elsewhere.
+	CachedCPU  int `json:"cached_cpu_tokens,omitempty"`
+	CachedDisk int `json:"cached_disk_tokens,omitempty"`
 	// SignalAge is how long ago its engine reported its load, in seconds; nil if it
 	// never did, and for past decisions.
 	SignalAge *float64 `json:"signal_age_s,omitempty"`
@@ -233,8 +237,10 @@ func (p *Pool) Explain(r *Request) Explanation {
 	for i, rep := range p.replicas {
 		cand := Candidate{Replica: rep.name, InFlight: rep.inFlight, Rank: rank[rep.name]}
 		if rep.cache != nil {
-			cached := max(0, min(rep.cache.Match(r.Blocks)*p.view.BlockTokens, r.Input-1))
-			cand.Cached = &cached
+			gpu, slow := rep.cache.MatchTiers(r.Blocks)
+			cached := max(0, min((gpu+int(slow.Sum()))*p.view.BlockTokens, r.Input-1))
+			below := slowTokens(r.Input, gpu, slow, p.view.BlockTokens)
+			cand.Cached, cand.CachedCPU, cand.CachedDisk = &cached, below[0], below[1]
 		}
 		if rep.signals.Known {
 			age := (now - rep.signals.At).Seconds()

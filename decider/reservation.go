@@ -18,11 +18,12 @@ type reservation struct {
 	decided     *Replica // nil = the proxy chose by itself
 	lease       time.Duration
 	at          time.Duration
-	tokens      int  // prompt and expected output
-	input       int  // of these, prompt
-	uncached    int  // of these, to be computed, as it was booked
-	cachedThere int  // of these, on the replica, as the agent that made it said
-	started     bool // the first byte has come
+	tokens      int                 // prompt and expected output
+	input       int                 // of these, prompt
+	uncached    int                 // of these, to be computed, as it was booked
+	cachedThere int                 // of these, on the replica, as the agent that made it said
+	slow        [kvcache.Slower]int // prompt tokens on slower tiers there, as it was booked
+	started     bool                // the first byte has come
 	prefill     prefill
 	waited      time.Duration  // how long it was held before it was decided
 	start       float64        // its tenant's start tag, where the proxy queues
@@ -89,6 +90,7 @@ func (v *reservation) reset(id ID) {
 	v.tokens, v.input, v.unkeyed, v.seen = 0, 0, 0, 0
 	v.uncached, v.cachedThere, v.missing, v.computed = 0, 0, 0, 0
 	v.remote, v.via, v.leg = false, nil, false
+	v.slow = [kvcache.Slower]int{}
 	v.started, v.pinned, v.unguided = false, false, false
 	v.prefill = prefill{}
 }

@@ -1,5 +1,7 @@
 package decider
 
+import "pointsman/decider/kvcache"
+
 // PoolStats are a pool's counts since the start.
 type PoolStats struct {
 	Decisions         uint64       // asked
@@ -15,7 +17,9 @@ type PoolStats struct {
 	PolicyPanics      uint64 // recovered where no proxy waited for a decision
 	InputTokens       uint64 // prompt tokens of the decided, estimated
 	CachedTokens      uint64 // of these, believed cached on the replica chosen
-	AchievableTokens  uint64 // of these, believed cached on any replica
+	// SlowTokens are those of them that are on slower tiers than the GPU.
+	SlowTokens       [kvcache.Slower]uint64
+	AchievableTokens uint64 // of these, believed cached on any replica
 }
 
 // ReplicaStatus is a replica at one moment.

@@ -26,15 +26,20 @@ type View struct {
 	BlockTokens int
 
 	pool      *Pool
-	blocks    []uint64 // of the request
-	input     int      // of the request
-	depth     []int32  // by Replica.slot: how many leading blocks of the prompt its cache holds
-	best      int32    // the largest of depth
-	even      bool     // all weights are equal
-	rate      float64  // requests for the block at rateDepth
-	rateAge   float64  // for how many seconds they have come
-	rateDepth int32    // -1 = not looked up for this request
-	inFlight  int      // requests on all candidates; -1 = not counted for this request
+	blocks    []uint64       // of the request
+	input     int            // of the request
+	depth     []int32        // by Replica.slot: how many leading blocks of the prompt its cache holds
+	best      int32          // the largest of depth
+	slow      []kvcache.Slow // by slot: how many of the blocks after those are on slower tiers
+	worth     []int32        // by slot: Cached, where that counts
+	bestWorth int            // the largest of worth
+	bestHeld  int            // the largest held
+	tiered    bool           // some replica has slower tiers: the last four are set
+	even      bool           // all weights are equal
+	rate      float64        // requests for the block at rateDepth
+	rateAge   float64        // for how many seconds they have come
+	rateDepth int32          // -1 = not looked up for this request
+	inFlight  int            // requests on all candidates; -1 = not counted for this request
 
 	ahead []float64 // by replica index, what is held and likely to go there first
 
@@ -49,16 +54,26 @@ func (v *View) BlockBytes() int {
 }
 
 // Cached is the number of the prompt's tokens that replica i is believed to hold
-// in its KV cache. It is 0 unless the policy is a PrefixUser.
+// in its KV cache. Those on a slower tier than the GPU count for less, as their transfer
+// takes a part of the time in which they are computed. It is 0 unless the policy is a
+// PrefixUser.
 func (v *View) Cached(i int) int {
 	if len(v.depth) == 0 {
 		return 0
+	}
+	if v.tiered {
+		return int(v.worth[v.Replicas[i].slot])
 	}
 	return v.tokens(v.depth[v.Replicas[i].slot])
 }
 
 // BestCached is the largest Cached of all replicas, candidates or not.
-func (v *View) BestCached() int { return v.tokens(v.best) }
+func (v *View) BestCached() int {
+	if v.tiered {
+		return v.bestWorth
+	}
+	return v.tokens(v.best)
+}
 
 // tokens is how many of the prompt's tokens its first blocks hold. The last
 // token is always computed: its result is the first output token.
@@ -152,7 +167,13 @@ func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = v
 // replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
-	if m := v.pool.caches.model; m != nil {
+	v.tiered = false
+	switch m := v.pool.caches.model; {
+	case m == nil:
+	case m.Tiered():
+		v.tiered = true
+		v.matchTiers(r, m)
+	default:
 		v.depth, v.best = m.Match(r.Blocks, v.depth)
 	}
 }

@@ -120,7 +120,7 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 		Name: p.Name, Models: p.Models, LoRA: p.LoRA,
 		Policy: p.Policy, PolicyName: p.Pool.Policy.Name, PolicyFlow: p.Pool.Policy.Flow(), PolicyKey: p.PolicyKey,
 		Discover:    len(p.Replicas) == 0 && p.Source() == (discover.Source{}),
-		CacheTokens: p.CacheTokens, ContextTokens: p.ContextTokens,
+		CacheTokens: p.CacheTokens, CPUCacheTokens: p.CPUCacheTokens, ContextTokens: p.ContextTokens,
 		Limit: p.MaxRequests, RetryAfter: p.RetryAfter, SlowStart: p.SlowStart, Lease: c.Lease,
 		Admission: deciderAdmission(p.Admission), Shadow: c.Shadow(p.Pool),
 		Filters: filters(p), Spill: p.Spill, LoRASlots: p.LoRASlots,

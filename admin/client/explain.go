@@ -124,6 +124,12 @@ func printCandidates(w io.Writer, list []decider.Candidate) {
 		cached := "-"
 		if c.Cached != nil {
 			cached = fmt.Sprint(*c.Cached)
+			if c.CachedCPU > 0 {
+				cached += fmt.Sprintf(", %d in CPU memory", c.CachedCPU)
+			}
+			if c.CachedDisk > 0 {
+				cached += fmt.Sprintf(", %d on disk", c.CachedDisk)
+			}
 		}
 		row := []string{rank, c.Replica, fmt.Sprint(c.InFlight), age, cached}
 		for _, name := range terms {

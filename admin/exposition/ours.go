@@ -48,6 +48,7 @@ var ours = []Family{
 	{"scrape_seconds", Histogram, "Duration of the scrapes that were answered."},
 	{"prompt_tokens_total", Counter, "Estimated prompt tokens of the requests decided."},
 	{"prompt_cached_tokens_total", Counter, "Prompt tokens predicted to be in the KV cache of the chosen replica."},
+	{"prompt_offloaded_tokens_total", Counter, "Of these, those predicted to be on a slower tier than its GPU: cpu or disk."},
 	{"prompt_achievable_cached_tokens_total", Counter, "Prompt tokens predicted to be in the KV cache of the replica that has most of the prompt."},
 	{"hit_ratio", Gauge, "Share of the prompt tokens of about the last five minutes predicted to be cached on the chosen replicas."},
 	{"achievable_hit_ratio", Gauge, "Share of the prompt tokens of about the last five minutes predicted to be cached on any replica."},

@@ -25,6 +25,9 @@ type Cache struct {
 	used    int      // entries reserved or pinned
 	running int      // entries pinned
 	source  uint64   // who reports the blocks; 0 = they are predicted
+
+	model *Model
+	below [Slower]*Cache // the tiers below the GPU; nil = none
 }
 
 type entry struct {
@@ -221,15 +224,16 @@ func (c *Cache) Shrink(n int) {
 		i := c.entries[0].next
 		c.unlink(i)
 		c.entries[i].next = unlisted
+		if below := c.below[0]; below != nil && below.capacity > 0 && !c.entries[i].inUse() {
+			below.keep(c.entries[i].key)
+		}
 		c.dropIdle(i)
 	}
 }
 
-// Clear removes every block that no request uses: the engine has restarted.
-func (c *Cache) Clear() { c.Shrink(0) }
-
 // close takes the blocks out of the index.
 func (c *Cache) close() {
+	c.closeBelow()
 	if c.source != 0 {
 		c.index.dropAll(c.bit)
 	}

@@ -10,6 +10,7 @@ import "math/bits"
 type Model struct {
 	caches  []*Cache // by slot; nil = no replica
 	indexes []*index
+	below   [Slower]*Model // of the tiers below the GPU; nil = no replica has had that
 }
 
 // groupSize is how many replicas share an index: as many as a mask has bits.
@@ -27,7 +28,7 @@ func (m *Model) add(slot, capacity int, source uint64) *Cache {
 		m.indexes = append(m.indexes, new(index))
 	}
 	c := newCache(slot, m.indexes[slot/groupSize], capacity)
-	c.source = source
+	c.source, c.model = source, m
 	m.caches[slot] = c
 	return c
 }

@@ -16,26 +16,42 @@ func (r *rankIndex) applyEvent(e *event) {
 		a.complete = true
 		return
 	}
-	if !e.onGPU() || !r.follows(e) {
+	tier, ok := e.tier()
+	if !ok || !r.follows(e, tier) {
 		return
 	}
 	if e.kind == eventRemoved {
+		if tier != kvcache.GPU {
+			r.removesSlow = true
+			e.splitHashes(r.chunk)
+		}
 		for _, h := range e.hashes {
-			if s := t.find(h); s != nil && s.held[r.target] && t.set(s, r.target, false) {
-				r.recordRemoved(s.key)
+			if s := t.find(h); s != nil && s.held[r.target]&bit(tier) != 0 && t.set(s, r.target, tier, false) {
+				r.recordRemoved(s.key, tier)
 			}
 		}
 		return
 	}
 	n := uint64(len(e.hashes))
-	if e.size != x.blockTokens {
+	if tier != kvcache.GPU && len(e.tokens) == 0 {
+		// An engine may copy blocks without saying again what they are.
+		for _, h := range e.hashes {
+			r.store(t.findOrAdd(h), tier)
+		}
+		return
+	}
+	if tier != kvcache.GPU {
+		if m := e.split(x.blockTokens); m > 1 {
+			r.chunk = m
+		}
+	} else if e.size != x.blockTokens {
 		x.adopt(e.size)
 	}
 	if e.size != x.blockTokens || e.loraByID && e.lora == nil || len(e.tokens) < len(e.hashes)*e.size {
 		x.status.Strange += n
 		return
 	}
-	if e.hasParent && !a.complete && !e.partial {
+	if e.hasParent && !a.complete && !e.partial && tier == kvcache.GPU {
 		r.infer(e.parent)
 	}
 	for i, h := range e.hashes {
@@ -43,17 +59,25 @@ func (r *rankIndex) applyEvent(e *event) {
 		if s.state&slotIdentified == 0 {
 			r.identify(s, e, i)
 		}
-		if t.set(s, r.target, true) {
-			r.recordStored(s.key)
-		}
+		r.store(s, tier)
+	}
+}
+
+// store adds a block to the target snapshot.
+func (r *rankIndex) store(s *slot, tier kvcache.Tier) {
+	if tier != kvcache.GPU {
+		s.state |= slotStored
+	}
+	if r.table.set(s, r.target, tier, true) {
+		r.recordStored(s.key, tier)
 	}
 }
 
 // follows reports whether e is of the group of layers that is followed: the first
 // that keeps whole prompts, or else the first. What is cached of a prompt is at most
 // what such a group has, and a window that is gone does not shorten it.
-func (r *rankIndex) follows(e *event) bool {
-	if e.kind == eventStored && (!r.grouped || r.partial && !e.partial) {
+func (r *rankIndex) follows(e *event, tier kvcache.Tier) bool {
+	if tier == kvcache.GPU && e.kind == eventStored && (!r.grouped || r.partial && !e.partial) {
 		if r.grouped && e.group != r.group {
 			r.clearSnapshot(live)
 			r.clearSnapshot(confirmed)
@@ -90,10 +114,8 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 		r.table.setContent(k, s, e.hashes[i-1], content)
 	}
 	if s.state&slotKeyed != 0 {
-		if s.held[live] {
-			r.recordStored(s.key)
-		}
-		r.table.keyChildren(k, s, r.recordStored)
+		r.recordKeyed(s)
+		r.table.keyChildren(k, s, r.recordKeyed)
 	}
 }
 
@@ -103,12 +125,10 @@ func (r *rankIndex) identify(s *slot, e *event, i int) {
 func (r *rankIndex) infer(h uint64) {
 	for {
 		s := r.table.findOrAdd(h)
-		if s.held[r.target] {
+		if s.held[r.target]&bit(kvcache.GPU) != 0 {
 			return
 		}
-		if r.table.set(s, r.target, true) {
-			r.recordStored(s.key)
-		}
+		r.store(s, kvcache.GPU)
 		if s.state&(slotIdentified|slotFirst) != slotIdentified {
 			return
 		}

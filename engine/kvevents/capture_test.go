@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"pointsman/decider/kvcache"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +138,7 @@ func TestFollowsEventsFrom1(t *testing.T) {
 		for _, b := range list {
 			f.onBatch(t.Context(), b.number, b.payload, false)
 		}
-		f.rank.table.keys(func(uint64) { blocks++ })
+		f.rank.table.keys(func(uint64, kvcache.Tier) { blocks++ })
 		if s := x.Status(); s.Gaps != 0 || s.Rebuilt != 0 || s.Orphans != 0 || s.Strange != 0 || s.Blocks < 10 || blocks != s.Blocks {
 			t.Errorf("replay %q: %+v, %d blocks with keys", replay, s, blocks)
 		}

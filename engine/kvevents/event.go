@@ -20,6 +20,7 @@ type event struct {
 	size      int      // tokens in a block
 	lora      []byte   // name of the adapter; nil = none
 	medium    []byte   // nil = the GPU
+	remote    bool     // it is at another host than the engine
 	group     int      // of layers that share a cache; 0 = the first or only group
 	extra     [][]byte // extra keys by block, encoded; may be shorter than hashes
 	loraByID  bool     // the adapter is known by number only
@@ -35,11 +36,6 @@ const (
 	eventCleared
 )
 
-// onGPU reports whether the event is about GPU memory, where prompts are computed.
-func (e *event) onGPU() bool {
-	return len(e.medium) == 0 || string(e.medium) == "GPU" || string(e.medium) == "gpu"
-}
-
 // Bounds of one event.
 const (
 	maxEventBlocks = 1 << 20
@@ -50,8 +46,8 @@ var errFormat = errors.New("malformed KV-cache events")
 
 // The fields of events: their order in arrays, their names in maps.
 var (
-	storedFields  = [...]string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"}
-	removedFields = [...]string{"block_hashes", "medium", "group_idx"}
+	storedFields  = [...]string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality"}
+	removedFields = [...]string{"block_hashes", "medium", "group_idx", "locality"}
 )
 
 // readBatch decodes a batch into e, event by event, and calls f after each. e is
@@ -223,6 +219,11 @@ func (e *event) field(name string, b []byte) (_ []byte, err error) {
 		return b, err
 	case "medium":
 		e.medium, b, err = readText(b)
+		return b, err
+	case "locality":
+		var where []byte
+		where, b, err = readText(b)
+		e.remote = string(where) == "REMOTE"
 		return b, err
 	case "extra_keys":
 		n, b, err := msgp.ReadArrayHeaderBytes(b)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 	"pointsman/sim/fakevllm"
 )
 
@@ -27,7 +28,10 @@ func FuzzBatches(f *testing.F) {
 		for i := range byte(5) {
 			e.Stored(uint64(i)+1, uint64(i), i == 0, []uint32{1, 2, 3, uint32(i)}, "", "")
 			if i == 3 {
+				e.Copied(fakevllm.MediumCPU, 1)
 				e.Removed(2)
+				e.StoredOn(fakevllm.MediumStorage, 9, 2, false, []uint32{1, 2, 3, 4, 5, 6, 7, 8}, "", "")
+				e.RemovedFrom(fakevllm.MediumStorage, 9)
 			}
 			_, p, _ := e.Batch(1)
 			steps = append(steps, step(i%3, i/2*2, p)...) // some are missing, some are replayed
@@ -82,7 +86,7 @@ func FuzzBatches(f *testing.F) {
 			unsure = false
 		}
 		n := 0
-		s.rank.table.keys(func(uint64) { n++ })
+		s.rank.table.keys(func(uint64, kvcache.Tier) { n++ })
 		if n > len(data) || s.rank.table.used > len(data) || s.rank.bufferedBytes > maxBuffered {
 			t.Fatalf("%d blocks, %d slots, %d bytes are buffered, of %d bytes", n, s.rank.table.used, s.rank.bufferedBytes, len(data))
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 )
 
 // Index is what the events of one replica's ranks prove to be in its KV cache. It
@@ -24,22 +25,30 @@ type Index struct {
 	blockTokens int
 	followID    uint64                // of the pool; 0 = the pool predicts the cache itself
 	ranks       []*rankIndex          // the ranks that are followed
-	holders     map[uint64]int32      // number of ranks that hold a block, by key; nil with one rank
+	holders     map[holder]int32      // number of ranks that hold a block; nil with one rank
 	changes     []decider.BlockChange // not reported yet
 	status      Status
 	restored    map[string]rankImage // of ranks that are not followed yet
 	patience    int                  // how many more times CheckSize lets an overfull index be
 }
 
+// holder is a block on a tier.
+type holder struct {
+	key  uint64
+	tier kvcache.Tier
+}
+
 // Status is what is known of the KV-cache events of one replica.
 type Status struct {
-	Online  int    `json:"online"`  // ranks that are connected
-	Blocks  int    `json:"blocks"`  // in the caches of all ranks
-	Batches uint64 `json:"batches"` // received and applied
-	Gaps    uint64 `json:"gaps"`    // times that batches were missing
-	Rebuilt uint64 `json:"rebuilt"` // times that the index was emptied: no replay could fill a gap, or the engine restarted
-	Orphans int    `json:"orphans"` // blocks whose predecessors are unknown
-	Strange uint64 `json:"strange"` // blocks of another size than the pool's, or of an adapter known by number only
+	Online int `json:"online"` // ranks that are connected
+	Blocks int `json:"blocks"` // in the caches of all ranks, on their GPUs
+	// Offloaded counts those on slower tiers, twice where they are on two.
+	Offloaded int    `json:"offloaded_blocks,omitempty"`
+	Batches   uint64 `json:"batches"` // received and applied
+	Gaps      uint64 `json:"gaps"`    // times that batches were missing
+	Rebuilt   uint64 `json:"rebuilt"` // times that the index was emptied: no replay could fill a gap, or the engine restarted
+	Orphans   int    `json:"orphans"` // blocks whose predecessors are unknown
+	Strange   uint64 `json:"strange"` // blocks of another size than the pool's, or of an adapter known by number only
 	// BlockTokens is the size of its blocks, as they are compared.
 	BlockTokens int `json:"block_tokens"`
 	// Overfull counts how often it reported more blocks than its cache holds.
@@ -68,8 +77,8 @@ func (x *Index) newRank(name string) *rankIndex {
 	r := &rankIndex{index: x, name: name, snapshots: [2]snapshot{{complete: true}}}
 	x.ranks = append(x.ranks, r)
 	if len(x.ranks) == 2 {
-		x.holders = map[uint64]int32{}
-		x.ranks[0].table.keys(func(key uint64) { x.holders[key]++ })
+		x.holders = map[holder]int32{}
+		x.ranks[0].table.keys(func(key uint64, tier kvcache.Tier) { x.holders[holder{key, tier}]++ })
 	}
 	r.load()
 	return r
@@ -186,8 +195,8 @@ func (x *Index) resendAll() {
 	x.followID = x.pool.Engine(x.replica).FollowBlocks()
 	x.changes = x.changes[:0]
 	for _, r := range x.ranks {
-		r.table.keys(func(key uint64) {
-			x.changes = append(x.changes, decider.BlockChange{Key: key, Stored: true})
+		r.table.keys(func(key uint64, tier kvcache.Tier) {
+			x.changes = append(x.changes, decider.BlockChange{Key: key, Stored: true, Tier: tier})
 		})
 	}
 	x.pool.Engine(x.replica).ChangeBlocks(x.followID, x.changes)
@@ -214,6 +223,7 @@ func (x *Index) Status() Status {
 	s.BlockTokens = x.blockTokens
 	for _, r := range x.ranks {
 		s.Blocks += r.table.liveBlocks
+		s.Offloaded += r.table.slowBlocks
 		s.Orphans += r.table.orphans
 	}
 	return s

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"pointsman/decider/kvcache"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,7 +191,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 		r.index.mu.Lock()
 		defer r.index.mu.Unlock()
 		out := map[uint64]bool{}
-		r.table.keys(func(key uint64) { out[key] = true })
+		r.table.keys(func(key uint64, _ kvcache.Tier) { out[key] = true })
 		return out
 	}
 	rank := image.ranks[0]
@@ -289,7 +290,7 @@ func TestTokensMatchTheEvents(t *testing.T) {
 			}
 		}
 		have := map[uint64]bool{}
-		rank.table.keys(func(k uint64) { have[k] = true })
+		rank.table.keys(func(k uint64, _ kvcache.Tier) { have[k] = true })
 		for i, k := range r.Blocks {
 			if !have[k] {
 				t.Errorf("%.60s: block %d of %d is none of the %d that the engine published", c.body, i, len(r.Blocks), len(have))

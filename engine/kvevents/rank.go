@@ -6,6 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 )
 
 // rankIndex is the KV cache of one rank, as its events describe it. While no batch
@@ -28,6 +29,8 @@ type rankIndex struct {
 	// partial means that this group keeps only a part of each prompt: another one
 	// that keeps all of it is followed once it shows.
 	partial, grouped bool
+	removesSlow      bool // removals from slower tiers are reported
+	chunk            int  // blocks of the pool's in one of slower tiers
 
 	confirming    bool              // there is a confirmed snapshot: a replay may deliver what is missing
 	buffered      map[uint64][]byte // batches that the confirmed snapshot still lacks, by number
@@ -65,26 +68,34 @@ var errTooMany = errors.New("more blocks than any cache holds")
 var errRestarted = errors.New("the engine has restarted")
 
 // recordStored gathers the change that the rank holds a block.
-func (r *rankIndex) recordStored(key uint64) {
+func (r *rankIndex) recordStored(key uint64, tier kvcache.Tier) {
 	x := r.index
 	if x.holders != nil {
-		if x.holders[key]++; x.holders[key] > 1 {
+		h := holder{key, tier}
+		if x.holders[h]++; x.holders[h] > 1 {
 			return
 		}
 	}
-	x.changes = append(x.changes, decider.BlockChange{Key: key, Stored: true})
+	x.changes = append(x.changes, decider.BlockChange{Key: key, Stored: true, Tier: tier})
+}
+
+// recordKeyed gathers the changes that the rank holds a block whose key has just become
+// known.
+func (r *rankIndex) recordKeyed(s *slot) {
+	s.held[live].each(func(t kvcache.Tier) { r.recordStored(s.key, t) })
 }
 
 // recordRemoved gathers the change that the rank no longer holds a block.
-func (r *rankIndex) recordRemoved(key uint64) {
+func (r *rankIndex) recordRemoved(key uint64, tier kvcache.Tier) {
 	x := r.index
 	if x.holders != nil {
-		if x.holders[key]--; x.holders[key] > 0 {
+		h := holder{key, tier}
+		if x.holders[h]--; x.holders[h] > 0 {
 			return
 		}
-		delete(x.holders, key)
+		delete(x.holders, h)
 	}
-	x.changes = append(x.changes, decider.BlockChange{Key: key})
+	x.changes = append(x.changes, decider.BlockChange{Key: key, Tier: tier})
 }
 
 // hasBatches reports whether any batch has arrived.
@@ -130,6 +141,7 @@ func (r *rankIndex) apply(which int, number uint64, payload []byte) error {
 	case err != nil:
 		r.invalidate(which)
 	}
+	r.boundSlow()
 	r.table.evictIdle(!r.snapshots[live].complete)
 	r.index.status.Batches++
 	a := &r.snapshots[which]

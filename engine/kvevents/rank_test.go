@@ -123,7 +123,7 @@ func TestKeysDistinguishAdaptersAndSalts(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := map[uint64]bool{}
-			r.table.keys(func(k uint64) { out[k] = true })
+			r.table.keys(func(k uint64, _ kvcache.Tier) { out[k] = true })
 			return out
 		}
 		for _, c := range []struct{ lora, salt string }{{}, {"sql", ""}, {"", "tenant"}, {"sql", "tenant"}} {

@@ -337,7 +337,7 @@ func (l *rig) verify() {
 	l.lossy = before
 	provable, complete := l.provable()
 	known := map[uint64]bool{}
-	l.follower.rank.table.keys(func(key uint64) { known[key] = true })
+	l.follower.rank.table.keys(func(key uint64, _ kvcache.Tier) { known[key] = true })
 	for key := range known {
 		if !provable[key] {
 			l.t.Fatalf("the index has a block that nothing proves (cached: %v): from %d floor %d of %d complete %v", l.engine.Holds(key), l.history.from, l.floor, len(l.arrived), complete)

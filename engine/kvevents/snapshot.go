@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"slices"
+
+	"pointsman/decider/kvcache"
 )
 
 // buffer keeps a batch until the confirmed snapshot has caught up with it.
@@ -177,18 +179,24 @@ func (r *rankIndex) openConfirmed() {
 	}
 	r.confirming = true
 	r.snapshots[confirmed] = r.snapshots[live]
-	r.table.each(func(s *slot) { r.table.set(s, confirmed, s.held[live]) })
+	r.table.each(func(s *slot) {
+		for t := kvcache.GPU; t <= kvcache.Disk; t++ {
+			r.table.set(s, confirmed, t, s.held[live]&bit(t) != 0)
+		}
+	})
 }
 
 // adoptConfirmed replaces the live snapshot by the confirmed one, which knows more.
 func (r *rankIndex) adoptConfirmed() {
 	r.snapshots[live] = r.snapshots[confirmed]
 	r.table.each(func(s *slot) {
-		if r.table.set(s, live, s.held[confirmed]) {
-			if s.held[live] {
-				r.recordStored(s.key)
-			} else {
-				r.recordRemoved(s.key)
+		for t := kvcache.GPU; t <= kvcache.Disk; t++ {
+			held := s.held[confirmed]&bit(t) != 0
+			switch changed := r.table.set(s, live, t, held); {
+			case changed && held:
+				r.recordStored(s.key, t)
+			case changed:
+				r.recordRemoved(s.key, t)
 			}
 		}
 	})
@@ -214,11 +222,14 @@ func (r *rankIndex) invalidate(which int) {
 	r.snapshots[which].complete = false
 }
 
-// clearSnapshot removes all blocks from a snapshot.
+// clearSnapshot removes all blocks from a snapshot, on whichever tier they are: an
+// engine that clears its slower tiers reports that no other way.
 func (r *rankIndex) clearSnapshot(which int) {
 	r.table.each(func(s *slot) {
-		if r.table.set(s, which, false) {
-			r.recordRemoved(s.key)
+		for t := kvcache.GPU; t <= kvcache.Disk; t++ {
+			if s.held[which]&bit(t) != 0 && r.table.set(s, which, t, false) {
+				r.recordRemoved(s.key, t)
+			}
 		}
 	})
 }

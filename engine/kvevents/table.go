@@ -16,7 +16,8 @@ import (
 type table struct {
 	slots      []slot
 	used       int
-	liveBlocks int // in the live snapshot
+	liveBlocks int // on the GPU in the live snapshot
+	slowBlocks int // on slower tiers there, each as often as it is on one
 	peak       int // the largest liveBlocks so far
 	idle       int // in no snapshot
 	hand       int // where the next search for idle blocks to remove begins
@@ -28,9 +29,9 @@ type table struct {
 // slot is one block.
 type slot struct {
 	hash   uint64
-	parent uint64  // the engine's hash of the block before it, unless it is the first
-	key    uint64  // our key if slotKeyed, else kvcache.Content
-	held   [2]bool // whether the engine holds it, by snapshot
+	parent uint64   // the engine's hash of the block before it, unless it is the first
+	key    uint64   // our key if slotKeyed, else kvcache.Content
+	held   [2]tiers // where the engine holds it, by snapshot
 	state  uint8
 }
 
@@ -47,10 +48,11 @@ const (
 	slotFirst      // it is the first block of a prompt
 	slotKeyed      // its key is known
 	slotRecent     // evictIdle passes over it once
+	slotStored     // boundSlow does
 )
 
 // inUse reports whether the block is in a snapshot.
-func (s *slot) inUse() bool { return s.held[live] || s.held[confirmed] }
+func (s *slot) inUse() bool { return s.held[live]|s.held[confirmed] != 0 }
 
 // minIdle is how many idle blocks are always remembered.
 const minIdle = 1024
@@ -102,12 +104,14 @@ func (t *table) findOrAdd(hash uint64) *slot {
 	return s
 }
 
-// set adds a slot to a snapshot or removes it. It reports whether a block with a key
-// was added to the live snapshot or removed from it. An engine may report a block
+// set adds a slot to a tier in a snapshot or removes it. It reports whether a block with
+// a key was added to the live snapshot or removed from it. An engine may report a block
 // that it holds again, whenever a request uses it, and removes it once.
-func (t *table) set(s *slot, which int, held bool) (changed bool) {
-	before, was := s.held[which], s.inUse()
-	s.held[which] = held
+func (t *table) set(s *slot, which int, tier kvcache.Tier, held bool) (changed bool) {
+	before, was := s.held[which]&bit(tier) != 0, s.inUse()
+	if s.held[which] &^= bit(tier); held {
+		s.held[which] |= bit(tier)
+	}
 	if is := s.inUse(); was && !is {
 		t.idle++
 		s.state |= slotRecent
@@ -117,11 +121,15 @@ func (t *table) set(s *slot, which int, held bool) (changed bool) {
 	if which == confirmed || before == held {
 		return false
 	}
-	if held {
-		t.liveBlocks++
+	n := 1
+	if !held {
+		n = -1
+	}
+	if tier == kvcache.GPU {
+		t.liveBlocks += n
 		t.peak = max(t.peak, t.liveBlocks)
 	} else {
-		t.liveBlocks--
+		t.slowBlocks += n
 	}
 	return s.state&slotKeyed != 0
 }
@@ -144,8 +152,8 @@ func (t *table) setContent(k *keyed.Key, s *slot, parent, content uint64) {
 }
 
 // keyChildren gives keys to the blocks after that of s, which has just got its
-// own, and calls f with the keys of those in the live snapshot.
-func (t *table) keyChildren(k *keyed.Key, s *slot, f func(key uint64)) {
+// own, and calls f with those in the live snapshot.
+func (t *table) keyChildren(k *keyed.Key, s *slot, f func(*slot)) {
 	if t.orphans == 0 {
 		return
 	}
@@ -163,8 +171,8 @@ func (t *table) keyChildren(k *keyed.Key, s *slot, f func(key uint64)) {
 			c := t.find(h)
 			c.key = kvcache.Key(k, key, c.key)
 			c.state |= slotKeyed
-			if c.held[live] {
-				f(c.key)
+			if c.held[live] != 0 {
+				f(c)
 			}
 		}
 		ready = append(ready, after...)
@@ -252,11 +260,11 @@ func (t *table) each(f func(*slot)) {
 	}
 }
 
-// keys calls f with each known key in the live snapshot.
-func (t *table) keys(f func(key uint64)) {
+// keys calls f with each known key in the live snapshot, and where it is.
+func (t *table) keys(f func(key uint64, tier kvcache.Tier)) {
 	t.each(func(s *slot) {
-		if s.held[live] && s.state&slotKeyed != 0 {
-			f(s.key)
+		if s.state&slotKeyed != 0 {
+			s.held[live].each(func(tier kvcache.Tier) { f(s.key, tier) })
 		}
 	})
 }

@@ -45,14 +45,14 @@ func TestTable(t *testing.T) {
 				table.setContent(secret, s, h-1, h)
 			}
 			if s.state&slotKeyed != 0 {
-				if s.held[live] {
+				if s.held[live] != 0 {
 					reported[s.key] = true
 				}
-				table.keyChildren(secret, s, func(k uint64) { reported[k] = true })
+				table.keyChildren(secret, s, func(c *slot) { reported[c.key] = true })
 			}
 		}
 		held[h] = r.IntN(2) == 0
-		if table.set(table.find(h), live, held[h]) {
+		if table.set(table.find(h), live, kvcache.GPU, held[h]) {
 			if held[h] {
 				reported[table.find(h).key] = true
 			} else {
@@ -84,7 +84,7 @@ func TestTableEvictsIdleBlocks(t *testing.T) {
 		for h := range uint64(10 * minIdle) {
 			s := table.findOrAdd(h)
 			if h%10 == 0 {
-				table.set(s, int(h/10)%2, true)
+				table.set(s, int(h/10)%2, kvcache.GPU, true)
 			}
 			if s = table.find(h); h%10 != 1 {
 				table.setContent(keyed.New(nil), s, h+1_000_000, h) // its parent never gets a key

@@ -40,7 +40,15 @@ type blockRun struct {
 	keys       []uint64
 	tokens     []uint32
 	lora, salt string
+	medium     string
 }
+
+// The mediums of blocks.
+const (
+	MediumGPU     = "GPU"
+	MediumCPU     = "CPU"
+	MediumStorage = "STORAGE"
+)
 
 // NewKVEvents returns an empty KVEvents. Its first batch has number 0.
 func NewKVEvents(o KVEventsOptions) *KVEvents {
@@ -57,19 +65,37 @@ func NewKVEvents(o KVEventsOptions) *KVEvents {
 // Stored adds a BlockStored event for the first block of a prompt, or for the
 // child of parent. Consecutive blocks share one event.
 func (e *KVEvents) Stored(key, parent uint64, first bool, tokens []uint32, lora, salt string) {
+	e.StoredOn(MediumGPU, key, parent, first, tokens, lora, salt)
+}
+
+// StoredOn is Stored for a block on some medium.
+func (e *KVEvents) StoredOn(medium string, key, parent uint64, first bool, tokens []uint32, lora, salt string) {
 	r := &e.run
-	if n := len(r.keys); n == 0 || first || r.keys[n-1] != parent || r.lora != lora || r.salt != salt {
+	if n := len(r.keys); n == 0 || first || r.keys[n-1] != parent || r.lora != lora || r.salt != salt || r.medium != medium {
 		e.endRun()
-		r.parent, r.first, r.lora, r.salt = parent, first, lora, salt
+		r.parent, r.first, r.lora, r.salt, r.medium = parent, first, lora, salt, medium
 	}
 	r.keys = append(r.keys, key)
 	r.tokens = append(r.tokens, tokens...)
 }
 
-// Removed adds a BlockRemoved event.
-func (e *KVEvents) Removed(key uint64) {
+// Copied adds a BlockStored event for a block that was copied to some medium, as vLLM
+// does where its connector does not describe the blocks: it has the hash only.
+func (e *KVEvents) Copied(medium string, key uint64) {
 	e.endRun()
-	e.removed(key, e.group())
+	r := &e.run
+	r.parent, r.first, r.lora, r.salt, r.medium = 0, true, "", "", medium
+	r.keys = append(r.keys, key)
+	e.endRun()
+}
+
+// Removed adds a BlockRemoved event.
+func (e *KVEvents) Removed(key uint64) { e.RemovedFrom(MediumGPU, key) }
+
+// RemovedFrom is Removed for a block on some medium.
+func (e *KVEvents) RemovedFrom(medium string, key uint64) {
+	e.endRun()
+	e.removed(medium, key, e.group())
 }
 
 // group is the group of layers with whole prompts.
@@ -80,11 +106,11 @@ func (e *KVEvents) group() int {
 	return 0
 }
 
-func (e *KVEvents) removed(key uint64, group int) {
+func (e *KVEvents) removed(medium string, key uint64, group int) {
 	e.begin("BlockRemoved", 3, "block_hashes")
 	e.events = e.hash(msgp.AppendArrayHeader(e.events, 1), key)
 	e.field("medium")
-	e.events = msgp.AppendString(e.events, "GPU")
+	e.events = msgp.AppendString(e.events, medium)
 	e.field("group_idx")
 	if group == 0 && !e.o.Windowed {
 		e.events = msgp.AppendNil(e.events)
@@ -136,10 +162,10 @@ func (e *KVEvents) endRun() {
 	if len(r.keys) == 0 {
 		return
 	}
-	if e.o.Windowed {
+	if e.o.Windowed && r.medium == MediumGPU {
 		e.stored(0, "sliding_window")
 		for _, key := range r.keys[:max(0, len(r.keys)-windowBlocks)] {
-			e.removed(key, 0)
+			e.removed(MediumGPU, key, 0)
 		}
 	}
 	e.stored(e.group(), "full_attention")
@@ -178,11 +204,15 @@ func (e *KVEvents) stored(group int, kind string) {
 	}
 	e.events = b
 	e.field("block_size")
-	e.events = msgp.AppendInt(e.events, e.o.BlockSize)
+	size := e.o.BlockSize
+	if len(r.tokens) == 0 {
+		size = 0
+	}
+	e.events = msgp.AppendInt(e.events, size)
 	e.field("lora_id")
 	e.events = msgp.AppendNil(e.events)
 	e.field("medium")
-	e.events = msgp.AppendString(e.events, "GPU")
+	e.events = msgp.AppendString(e.events, r.medium)
 	e.field("lora_name")
 	if r.lora == "" {
 		e.events = msgp.AppendNil(e.events)
