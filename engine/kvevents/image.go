@@ -20,7 +20,11 @@ const (
 	imageComplete
 	imagePartial
 	imageGrouped
+	imageRemovesSlow
 )
+
+// imageTiers is by how much the tiers of a block are shifted beside its state, the GPU as 0.
+const imageTiers = 5
 
 // maxRankName bounds the name of a rank in an image.
 const maxRankName = 300
@@ -62,7 +66,7 @@ func (r *rankIndex) appendImage(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(r.name)))
 	dst = append(dst, r.name...)
 	flags := byte(0)
-	for flag, set := range map[byte]bool{imageFresh: a.fresh, imageComplete: a.complete, imagePartial: r.partial, imageGrouped: r.grouped} {
+	for flag, set := range map[byte]bool{imageFresh: a.fresh, imageComplete: a.complete, imagePartial: r.partial, imageGrouped: r.grouped, imageRemovesSlow: r.removesSlow} {
 		if set {
 			flags |= flag
 		}
@@ -74,10 +78,10 @@ func (r *rankIndex) appendImage(dst []byte) []byte {
 	size := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	r.table.each(func(s *slot) {
-		if !s.held[which] {
+		if s.held[which] == 0 {
 			return
 		}
-		dst = append(dst, s.state&(slotIdentified|slotKeyed))
+		dst = append(dst, s.state&(slotIdentified|slotKeyed)|byte(s.held[which]^bit(kvcache.GPU))<<imageTiers)
 		dst = binary.LittleEndian.AppendUint64(dst, s.hash)
 		if s.state&slotIdentified != 0 {
 			dst = binary.LittleEndian.AppendUint64(dst, s.key)
@@ -165,6 +169,7 @@ func (r *rankIndex) load() {
 		r.table = table{}
 	} else {
 		r.snapshots[live] = snapshot{next: m.next, sum: m.sum, fresh: m.flags&imageFresh != 0, complete: m.flags&imageComplete != 0}
+		r.removesSlow = m.flags&imageRemovesSlow != 0
 		r.group, r.partial, r.grouped = m.group, m.flags&imagePartial != 0, m.flags&imageGrouped != 0
 	}
 	x.flush()
@@ -182,7 +187,8 @@ func (r *rankIndex) loadBlock(d *imageReader) {
 		return
 	}
 	s := r.table.findOrAdd(hash)
-	switch state[0] {
+	held := tiers(state[0]>>imageTiers) ^ bit(kvcache.GPU)
+	switch state[0] & (1<<imageTiers - 1) {
 	case slotIdentified | slotKeyed:
 		// What preceded it is not known any more: it is taken for a first one.
 		s.key = d.fixed()
@@ -200,9 +206,12 @@ func (r *rankIndex) loadBlock(d *imageReader) {
 	default:
 		d.bad = true
 	}
-	if r.table.set(s, live, true) {
-		r.recordStored(s.key)
-	}
+	d.bad = d.bad || held == 0
+	held.each(func(t kvcache.Tier) {
+		if r.table.set(s, live, t, true) {
+			r.recordStored(s.key, t)
+		}
+	})
 }
 
 // imageReader reads an image. After a failure it returns zeros.

@@ -3,6 +3,7 @@ package kvevents
 import (
 	"maps"
 	"math/rand/v2"
+	"pointsman/decider/kvcache"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,7 @@ import (
 // keys are those that the index has.
 func (l *rig) keys() map[uint64]bool {
 	known := map[uint64]bool{}
-	l.follower.rank.table.keys(func(key uint64) { known[key] = true })
+	l.follower.rank.table.keys(func(key uint64, _ kvcache.Tier) { known[key] = true })
 	return known
 }
 

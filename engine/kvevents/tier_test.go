@@ -45,7 +45,7 @@ type tierRig struct {
 func newTierRig(t *testing.T, form fakevllm.KVEventsOptions, blocks int) *tierRig {
 	pool := newRig(t, rand.New(rand.NewPCG(2, 2))).pool
 	x := &Index{pool: pool, replica: "r0", blockTokens: testBlock}
-	r := &tierRig{t: t, rank: x.newRank(), index: x, form: form}
+	r := &tierRig{t: t, rank: x.newRank("events"), index: x, form: form}
 	for i := range blocks * testBlock {
 		r.tokens = append(r.tokens, uint32(i+1))
 	}
@@ -128,6 +128,13 @@ func TestBlocksOnTiers(t *testing.T) {
 		r.want("described", []int{2}, []int{1, 3}, nil)
 		r.apply(func(e *fakevllm.KVEvents) { e.Copied("TAPE", 1) })
 		r.want("on an unknown medium", []int{2}, []int{1, 3}, nil)
+		next := &tierRig{t: t, index: &Index{pool: r.index.pool, replica: "r0", blockTokens: testBlock}, keys: r.keys}
+		image, err := ReadImage(r.index.AppendImage(nil))
+		if err != nil || !next.index.Restore(image) {
+			t.Fatalf("the image of it: %v", err)
+		}
+		next.rank = next.index.newRank("events")
+		next.want("after a restart", []int{2}, []int{1, 3}, nil)
 		r.apply(func(e *fakevllm.KVEvents) { e.Cleared() })
 		r.want("cleared", nil, nil, nil)
 	}
