@@ -12,7 +12,7 @@ import (
 type loadEstimate struct {
 	reservations *reservations
 	speed        rateEstimator // of prefill, all replicas together
-	transfers    transfers     // from slower tiers of KV caches
+	tiers        tierSpeeds    // from slower tiers of KV caches
 	demand       demand        // of prefill
 	typical      float64       // prefill cost of a request, a mean of the last ones
 	used         float64       // the last result of use,
@@ -137,8 +137,8 @@ func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 	keep := math.Exp(-float64(now-l.fadedAt) / float64(speedKept))
 	l.fadedAt = now
 	l.speed.fade(keep)
-	for k := range l.transfers {
-		l.transfers[k].fade(keep)
+	for k := range l.tiers {
+		l.tiers[k].fade(keep)
 	}
 	for _, r := range replicas {
 		r.prefill.speed.fade(keep)

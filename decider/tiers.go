@@ -6,9 +6,9 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// transfers learns how fast the blocks on each tier below the GPU come there, all
+// tierSpeeds learns how fast the blocks on each tier below the GPU come there, all
 // replicas together. It lives under the pool's lock.
-type transfers [kvcache.Slower]rateEstimator
+type tierSpeeds [kvcache.Slower]rateEstimator
 
 // initialTransfer is the speed, in tokens/s, that a tier starts from: of host memory,
 // about a third of what a link of 16 GB/s moves at 50 KB a token; of storage, a fifth of that.
@@ -31,14 +31,14 @@ const (
 )
 
 // of is the speed of the tier at position k, in tokens/s.
-func (t *transfers) of(k int) float64 {
+func (t *tierSpeeds) of(k int) float64 {
 	e, prior := &t[k], initialTransfer[k]
 	x := (e.amount + transferPrior*prior) / (e.seconds + transferPrior)
 	return min(max(x, prior/transferRange), prior*transferRange)
 }
 
 // seconds is how long so many tokens of each tier take.
-func (t *transfers) seconds(tokens [kvcache.Slower]int) (sum float64) {
+func (t *tierSpeeds) seconds(tokens [kvcache.Slower]int) (sum float64) {
 	for k, n := range tokens {
 		if n > 0 {
 			sum += float64(n) / t.of(k)
@@ -71,7 +71,7 @@ func (l *loadEstimate) worth(r *Replica, input, gpu int, slow kvcache.Slow, bloc
 	for _, n := range tokens {
 		left -= n
 	}
-	cost := prefillCost(left, input) + l.transfers.seconds(tokens)*l.speedOf(r)
+	cost := prefillCost(left, input) + l.tiers.seconds(tokens)*l.speedOf(r)
 	return max(0, input-int(math.Ceil(uncachedFor(cost, input))))
 }
 
@@ -95,19 +95,19 @@ func (l *loadEstimate) learnTransfer(v *reservation, seconds float64, alone bool
 		return false
 	}
 	speed := l.speedOf(v.replica)
-	if l.transfers.seconds(v.slow)*speed < v.prefill.cost/2 {
+	if l.tiers.seconds(v.slow)*speed < v.prefill.cost/2 {
 		return false
 	}
 	k := 0
 	for j, n := range v.slow {
-		if float64(n)/l.transfers.of(j) > float64(v.slow[k])/l.transfers.of(k) {
+		if float64(n)/l.tiers.of(j) > float64(v.slow[k])/l.tiers.of(k) {
 			k = j
 		}
 	}
 	if n := v.slow[k]; alone && n >= transferSample {
-		expected := l.transfers.of(k)
+		expected := l.tiers.of(k)
 		others := max(0, v.prefill.cost/speed-float64(n)/expected)
-		l.transfers[k].add(float64(n), max(0, seconds-others), expected)
+		l.tiers[k].add(float64(n), max(0, seconds-others), expected)
 	}
 	return true
 }

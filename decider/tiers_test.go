@@ -15,8 +15,8 @@ import (
 func TestWorthOfTiers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l loadEstimate
-		for k := range l.transfers {
-			l.transfers[k] = rateEstimator{amount: rapid.Float64Range(0, 1e8).Draw(t, "amount"), seconds: rapid.Float64Range(0, 100).Draw(t, "seconds")}
+		for k := range l.tiers {
+			l.tiers[k] = rateEstimator{amount: rapid.Float64Range(0, 1e8).Draw(t, "amount"), seconds: rapid.Float64Range(0, 100).Draw(t, "seconds")}
 		}
 		r := new(Replica)
 		input := rapid.IntRange(-1, 300_000).Draw(t, "input")
@@ -38,7 +38,7 @@ func TestWorthOfTiers(t *testing.T) {
 			}
 			return
 		}
-		want := prefillCost(input-all, input) + l.transfers.seconds(tokens)*l.speedOf(r)
+		want := prefillCost(input-all, input) + l.tiers.seconds(tokens)*l.speedOf(r)
 		got := prefillCost(input-worth, input)
 		if step := prefillCost(1, input) + 1; worth > 0 && math.Abs(got-want) > step {
 			t.Fatalf("costs %v, want %v within %v", got, want, step)
@@ -64,20 +64,20 @@ func TestTransferSpeedIsLearned(t *testing.T) {
 		}
 	}
 	again(600, 20_000)
-	if got := p.load.transfers.of(0); got < 17_000 || got > 25_000 {
+	if got := p.load.tiers.of(0); got < 17_000 || got > 25_000 {
 		t.Errorf("learned %.0f tokens/s, want about 20000", got)
 	}
 	if after := p.load.poolSpeed(); math.Abs(after/before-1) > 0.1 {
 		t.Errorf("transfers took the prefill speed from %.0f to %.0f", before, after)
 	}
 	again(1, 0.01)
-	if got := p.load.transfers.of(0); got < 10_000 {
+	if got := p.load.tiers.of(0); got < 10_000 {
 		t.Errorf("one stall took the speed to %.0f", got)
 	}
 	for range 10_000 {
-		p.load.transfers[0].add(1e6, 1e6, p.load.transfers.of(0))
+		p.load.tiers[0].add(1e6, 1e6, p.load.tiers.of(0))
 	}
-	if got := p.load.transfers.of(0); got < initialTransfer[0]/transferRange {
+	if got := p.load.tiers.of(0); got < initialTransfer[0]/transferRange {
 		t.Errorf("the speed fell to %v", got)
 	}
 }
