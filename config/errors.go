@@ -103,7 +103,7 @@ func label(name string) string {
 
 // choices joins the valid choices as a sentence does: a, b or c.
 func choices(names []string) string {
-	const most = 24
+	const most = 32
 	if len(names) > most {
 		return fmt.Sprintf("%s or one of %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}

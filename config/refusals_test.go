@@ -52,7 +52,7 @@ func TestManyPools(t *testing.T) {
 		text += fmt.Sprintf("  p%d: {replicas: {r: {address: 'h:1'}}}\n", i)
 	}
 	_, err := Parse("f", []byte(text), nil, checks)
-	if err == nil || !strings.HasSuffix(err.Error(), ", p18, p19, p20, p21, p22, p23 or one of 26 more") {
+	if err == nil || !strings.HasSuffix(err.Error(), ", p28, p29, p30, p31 or one of 18 more") {
 		t.Errorf("got %v", err)
 	}
 }
