@@ -11,7 +11,8 @@ type cache struct {
 	// changes counts releases and stores. A job that did not fit can fit only
 	// after one of them.
 	changes uint64
-	removed func(key uint64) // called for each evicted block, or nil
+	evicted func(key uint64) // called for each block that is to be evicted, or nil,
+	removed func(key uint64) // and for each that has been, or nil
 }
 
 type kvBlock struct {
@@ -49,6 +50,9 @@ func (c *cache) allocate() int32 {
 	p := &c.blocks[b]
 	p.ref = 1
 	if p.keyed {
+		if c.evicted != nil {
+			c.evicted(p.key)
+		}
 		delete(c.table, p.key)
 		p.keyed = false
 		if c.removed != nil {

@@ -34,15 +34,18 @@ type Job struct {
 	cancelled  bool // ends with the current step
 	admitted   uint64
 	blocks     []int32
-	duplicates []int // indexes of blocks whose content another block has cached
-	done       int   // tokens computed by prefill
-	target     int   // tokens that prefill must compute
-	planned    int   // tokens of this step
-	tokens     int   // output tokens at decode step joined
-	joined     int   // decode step at which tokens was counted
-	due        int   // decode step at which it ends or needs a block
-	slot       int   // index in Engine.decodes
-	place      int   // index in Engine.running
+	duplicates []int         // indexes of blocks whose content another block has cached
+	done       int           // tokens computed by prefill
+	target     int           // tokens that prefill must compute
+	planned    int           // tokens of this step
+	tokens     int           // output tokens at decode step joined
+	joined     int           // decode step at which tokens was counted
+	due        int           // decode step at which it ends or needs a block
+	hits       int           // blocks found on the GPU,
+	loading    int           // those after them that are being copied there
+	ready      time.Duration // until then
+	slot       int           // index in Engine.decodes
+	place      int           // index in Engine.running
 }
 
 type jobState uint8
@@ -91,6 +94,7 @@ type Stats struct {
 
 	QueryTokens      uint64 // prompt tokens looked up in the cache
 	HitTokens        uint64 // of these, found
+	LoadedTokens     uint64 // of these, in the memory of the host
 	PromptTokens     uint64 // of prompts that have their first token
 	GenerationTokens uint64
 	Finished         uint64
@@ -107,6 +111,11 @@ type EngineOptions struct {
 	Profile     Profile
 	BlockSize   int // tokens per block of KV cache
 	CacheTokens int // KV cache in tokens, rounded down to blocks
+	// CPUCacheTokens is how many tokens the memory of the host keeps of what the cache has
+	// evicted; 0 = none. They are copied back, TransferSpeed tokens a second, while others
+	// are computed. 0 = DefaultTransferSpeed.
+	CPUCacheTokens int
+	TransferSpeed  float64
 	// EachToken requests a Token event for every token. Without it, many steps
 	// that only decode are simulated as one.
 	EachToken bool
@@ -116,6 +125,9 @@ type EngineOptions struct {
 	Stored  func(j *Job, i int)
 	Removed func(key uint64)
 }
+
+// DefaultTransferSpeed is how many tokens a second come back from the memory of the host.
+const DefaultTransferSpeed = 100_000
 
 // ErrTooLarge is returned for a job that does not fit into the whole cache.
 var ErrTooLarge = errors.New("sim: job larger than the KV cache")
@@ -142,6 +154,12 @@ type Engine struct {
 	leaving  []*Job     // cancelled within the step
 	events   []Event
 	spare    [][]int32 // block lists to reuse
+
+	host          *hostCache // nil = none
+	transferSpeed float64
+	linkFree      time.Duration // when what is copied to the GPU has come
+	loading       int           // jobs that wait for it
+	copying       bool          // the step in progress is for nothing else
 
 	pending *Profile // takes effect with the next step
 
@@ -170,10 +188,22 @@ func NewEngine(o EngineOptions) (*Engine, error) {
 	if n >= math.MaxInt32 {
 		return nil, fmt.Errorf("sim: a cache of %d blocks, want less than %d", n, math.MaxInt32)
 	}
-	return &Engine{
+	e := &Engine{
 		p: o.Profile, blockSize: o.BlockSize, eachToken: o.EachToken,
 		stored: o.Stored, cache: newCache(n, o.Removed), waiting: new(jobQueue),
-	}, nil
+		transferSpeed: o.TransferSpeed,
+	}
+	if e.transferSpeed == 0 {
+		e.transferSpeed = DefaultTransferSpeed
+	}
+	if !(e.transferSpeed > 0) || math.IsInf(e.transferSpeed, 0) || o.CPUCacheTokens < 0 || o.CPUCacheTokens/o.BlockSize >= math.MaxInt32 {
+		return nil, fmt.Errorf("sim: %d tokens in the memory of the host, copied at %v tokens/s", o.CPUCacheTokens, o.TransferSpeed)
+	}
+	if host := o.CPUCacheTokens / o.BlockSize; host > 0 {
+		e.host = newHostCache(host)
+		e.cache.evicted = e.host.keep
+	}
+	return e, nil
 }
 
 // Follow adds callbacks to EngineOptions.Stored and Removed. They are called
@@ -216,10 +246,11 @@ func (e *Engine) Fits(j *Job) bool { return e.blocksFor(j.Input+j.Output) <= e.c
 
 // Wake makes the engine check its queue at the next step, or now if it is idle.
 func (e *Engine) Wake(now time.Duration) {
-	if e.active {
-		e.cut(now)
-	} else {
+	switch {
+	case !e.active:
 		e.schedule(now)
+	case !e.copying || e.mayAdmit(): // engines that share a queue wake each other
+		e.cut(now)
 	}
 }
 
@@ -325,6 +356,9 @@ func (e *Engine) decodeTime(n int) float64 {
 // cut shortens a run of decode steps so that it ends with the one in progress at
 // now. A step that ends exactly at now has ended.
 func (e *Engine) cut(now time.Duration) {
+	if e.active && e.copying {
+		e.end = min(e.end, max(e.start, now))
+	}
 	if !e.active || e.steps == 1 {
 		return
 	}

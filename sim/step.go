@@ -97,6 +97,7 @@ func (e *Engine) release(j *Job) {
 		e.context -= j.Input + e.produced(j)
 		heap.Remove(&e.decodes, j.slot)
 	} else {
+		e.loaded(j)
 		i := slices.Index(e.prefills, j)
 		e.prefills = slices.Delete(e.prefills, i, i+1)
 	}
@@ -120,6 +121,7 @@ func (e *Engine) schedule(at time.Duration) {
 	if e.pending != nil {
 		e.p, e.pending = *e.pending, nil
 	}
+	e.endLoads(at)
 	preempted := e.grow()
 	budget := e.p.Chunk - len(e.decodes)
 	linear, attention := 0.0, 0.0
@@ -133,16 +135,22 @@ func (e *Engine) schedule(at time.Duration) {
 		if budget == 0 {
 			break
 		}
-		plan(j)
+		if j.loading == 0 {
+			plan(j)
+		}
 	}
-	for !preempted && budget > 0 && e.admit() {
-		plan(e.prefills[len(e.prefills)-1])
+	for !preempted && budget > 0 && e.admit(at) {
+		if j := e.prefills[len(e.prefills)-1]; j.loading == 0 {
+			plan(j)
+		}
 	}
 
-	e.start, e.end, e.steps, e.active = at, at, 1, len(e.running) > 0
+	e.start, e.end, e.steps, e.active, e.copying = at, at, 1, len(e.running) > 0, false
 	switch {
 	case !e.active:
-	case len(e.prefills) > 0:
+	case e.loading == len(e.running):
+		e.end, e.copying = e.nextLoad(), true
+	case len(e.prefills) > e.loading:
 		base := max(linear, float64(e.p.Base))
 		e.end += time.Duration(base + attention + e.p.ContextRead*float64(e.context))
 	default:
@@ -151,6 +159,9 @@ func (e *Engine) schedule(at time.Duration) {
 			e.steps = e.decodes[0].due - e.clock
 		}
 		e.end += time.Duration(e.decodeTime(e.steps))
+		if e.loading > 0 {
+			e.cut(e.nextLoad() - 1)
+		}
 	}
 }
 
@@ -197,17 +208,24 @@ func (e *Engine) preempt() {
 	e.emit(Preempted, j)
 }
 
+// mayAdmit reports whether there is a head of the queue, a free sequence slot, and no
+// reason to know that the head does not fit.
+func (e *Engine) mayAdmit() bool {
+	return e.waiting.len() > 0 && len(e.running) < e.p.MaxRunning && (e.blocked != e.waiting.front() || e.changes != e.cache.changes)
+}
+
 // admit moves the head of the queue to prefill if there is one, a sequence slot
 // is free, and all blocks of its prompt fit.
-func (e *Engine) admit() bool {
-	if e.waiting.len() == 0 || len(e.running) >= e.p.MaxRunning || e.blocked == e.waiting.front() && e.changes == e.cache.changes {
+func (e *Engine) admit(at time.Duration) bool {
+	if !e.mayAdmit() {
 		return false
 	}
 	j := e.waiting.front()
 	// Tokens generated before a preemption are recomputed like a prompt.
 	target := j.Input + j.tokens
 	// The last token is always computed: its result is the first output.
-	hits, free := e.cache.matchPrefix(j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)])
+	prompt := j.Blocks[:min(len(j.Blocks), (target-1)/e.blockSize)]
+	hits, free := e.cache.matchPrefix(prompt)
 	need := e.blocksFor(target)
 	if need-hits+free > e.cache.free {
 		e.blocked, e.changes = j, e.cache.changes
@@ -223,10 +241,17 @@ func (e *Engine) admit() bool {
 		e.cache.pin(b)
 		j.blocks = append(j.blocks, b)
 	}
+	loads := 0
+	if e.host != nil && (j.counted || !j.Received) {
+		loads = e.host.match(prompt[hits:])
+	}
 	for range need - hits {
 		j.blocks = append(j.blocks, e.cache.allocate())
 	}
-	j.target, j.done = target, hits*e.blockSize
+	j.target, j.done = target, (hits+loads)*e.blockSize
+	if loads > 0 {
+		e.load(j, hits, loads, at)
+	}
 	if j.Received && !j.counted {
 		j.counted, j.done = true, target-1
 		e.store(j, hits, j.done/e.blockSize)
@@ -235,6 +260,7 @@ func (e *Engine) admit() bool {
 		j.counted, j.Cached = true, min(j.done, j.Input)
 		e.stats.QueryTokens += uint64(j.Input)
 		e.stats.HitTokens += uint64(j.Cached)
+		e.stats.LoadedTokens += uint64(max(0, j.Cached-hits*e.blockSize))
 	}
 	e.admitted++
 	j.admitted = e.admitted

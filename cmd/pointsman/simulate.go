@@ -18,22 +18,24 @@ import (
 )
 
 type simulateCmd struct {
-	Trace       string   `help:"Requests to replay: a recording of pointsman record, JSON lines with Mooncake's lengths and block ids or with requests' bodies, a log of LiteLLM or vLLM; also compressed by gzip."`
-	Pool        string   `help:"Pool of a recording, if it has several."`
-	Workload    string   `help:"Built-in traffic to replay instead of a trace: ${workloads}."`
-	Replicas    *int     `help:"Replicas (8, or as many as were recorded)."`
-	CacheTokens *int     `help:"KV cache of a replica in tokens (500000, or as recorded)."`
-	Profile     string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
-	Load        *float64 `help:"Rate in multiples of the one at which round robin saturates this setup (0.85 for a workload; a trace has its own rate)."`
-	Rate        float64  `help:"Rate in requests/s; overrides --load."`
-	Policy      []string `sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default_policy}; for a recording, some that may suit it)."`
-	Seed        uint64   `default:"1" help:"First seed (${default})."`
-	Seeds       int      `default:"1" help:"Number of seeds; figures are means over them (${default})."`
-	Baseline    string   `help:"Policy that the others are compared with; none for no comparison (round_robin, or the recorded one)."`
-	SLO         string   `default:"ttft=2s,tpot=50ms" help:"What goodput counts: the longest time to the first token, and between the others on average (${default})."`
-	MaxTokens   string   `help:"max_tokens of all requests, such as 32k, in place of the trace's."`
-	Shed        bool     `help:"Requests that wait in the agent are refused as in production, after the time to live or where too many wait."`
-	JSON        bool     `help:"Print one JSON object per policy, one on each line."`
+	Trace            string   `help:"Requests to replay: a recording of pointsman record, JSON lines with Mooncake's lengths and block ids or with requests' bodies, a log of LiteLLM or vLLM; also compressed by gzip."`
+	Pool             string   `help:"Pool of a recording, if it has several."`
+	Workload         string   `help:"Built-in traffic to replay instead of a trace: ${workloads}."`
+	Replicas         *int     `help:"Replicas (8, or as many as were recorded)."`
+	CacheTokens      *int     `help:"KV cache of a replica in tokens (500000, or as recorded)."`
+	CPUCacheTokens   int      `name:"cpu-cache-tokens" help:"Tokens that the memory of each host keeps of what leaves the KV cache, to be copied back (none)."`
+	CPUTransferSpeed float64  `name:"cpu-transfer-speed" default:"100000" help:"Tokens copied back a second (${default})."`
+	Profile          string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
+	Load             *float64 `help:"Rate in multiples of the one at which round robin saturates this setup (0.85 for a workload; a trace has its own rate)."`
+	Rate             float64  `help:"Rate in requests/s; overrides --load."`
+	Policy           []string `sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default_policy}; for a recording, some that may suit it)."`
+	Seed             uint64   `default:"1" help:"First seed (${default})."`
+	Seeds            int      `default:"1" help:"Number of seeds; figures are means over them (${default})."`
+	Baseline         string   `help:"Policy that the others are compared with; none for no comparison (round_robin, or the recorded one)."`
+	SLO              string   `default:"ttft=2s,tpot=50ms" help:"What goodput counts: the longest time to the first token, and between the others on average (${default})."`
+	MaxTokens        string   `help:"max_tokens of all requests, such as 32k, in place of the trace's."`
+	Shed             bool     `help:"Requests that wait in the agent are refused as in production, after the time to live or where too many wait."`
+	JSON             bool     `help:"Print one JSON object per policy, one on each line."`
 
 	Plot string `help:"Plot times to first token and load over time, of the first seed, to this .svg or .png file."`
 
@@ -132,7 +134,7 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	}
 	return &replay.Experiment{
 		Options: replay.Options{
-			Setup: replay.Setup{Replicas: d.replicas, Profile: profile, CacheTokens: d.cacheTokens, Speeds: c.SpeedMix, Transfer: transfer},
+			Setup: replay.Setup{Replicas: d.replicas, Profile: profile, CacheTokens: d.cacheTokens, Speeds: c.SpeedMix, Transfer: transfer, CPUCacheTokens: c.CPUCacheTokens, TransferSpeed: c.CPUTransferSpeed},
 			Rate:  d.rate, Seed: c.Seed, FeedbackDelay: c.FeedbackDelay, NoFirstToken: c.NoFirstToken, Metrics: c.Metrics, Poll: c.Poll,
 			Agents: c.Agents, CacheScale: c.MirrorScale, TokenNoise: c.TokenNoise, Failures: failures,
 			MaxTokens: maxTokens, SLO: slo, Share: c.Share, Partition: partition, Events: events,

@@ -106,37 +106,78 @@ func TestSimulateTable(t *testing.T) {
 	}
 }
 
+// With the memory of the hosts more of each prompt is found, and it is said how much there.
+func TestSimulateOffloading(t *testing.T) {
+	var b bytes.Buffer
+	for i := range 200 { // 30 documents in turn, more than fit into the caches
+		d := 10 * (i % 30)
+		fmt.Fprintf(&b, `{"timestamp": %d, "input_length": 2100, "output_length": 20, "hash_ids": [%d, %d, %d, %d, %d]}`+"\n", i*1000, d, d+1, d+2, d+3, d+4)
+	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(trace, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rates := map[string]float64{}
+	for _, tokens := range []string{"0", "400000"} {
+		for _, policy := range []string{"least_work", "kv_aware", "shared_cache"} {
+			c := simulateArgs(t, "--trace", trace, "--replicas", "2", "--cache-tokens", "8000", "--profile", "8b", "--rate", "1", "--json",
+				"--policy", policy, "--baseline", "none", "--cpu-cache-tokens", tokens)
+			var out bytes.Buffer
+			if err := c.run(&out); err != nil {
+				t.Fatal(err)
+			}
+			var row struct {
+				Hit float64 `json:"hit_rate"`
+				CPU float64 `json:"hit_rate_cpu"`
+			}
+			if err := sonic.Unmarshal(out.Bytes(), &row); err != nil {
+				t.Fatal(err)
+			}
+			if tokens == "0" {
+				rates[policy] = row.Hit
+				if row.CPU != 0 {
+					t.Errorf("%s: %v from hosts that keep nothing", policy, row.CPU)
+				}
+			} else if row.CPU <= 0 || row.Hit < rates[policy] || row.CPU > row.Hit {
+				t.Errorf("%s: a hit rate of %v, %v of it from hosts; %v without", policy, row.Hit, row.CPU, rates[policy])
+			}
+		}
+	}
+}
+
 func TestSimulateRefuses(t *testing.T) {
 	trace := writeTrace(t)
 	for args, want := range map[string]string{
-		"--workload=chat":              "want one of --trace and --workload",
-		"--trace= --workload=mails":    `workload: unknown "mails"; want one of chat, agents, `,
-		"--slo=fast":                   `slo: "fast", want ttft=2s,tpot=50ms`,
-		"--max-tokens=32m":             `max-tokens: "32m", want tokens such as 32k`,
-		"--baseline=best":              `baseline: best: `,
-		"--baseline=random,session":    `baseline: "random,session", want one policy`,
-		"--event=leave@60s:r9":         "event of replica r9, want r0 to r7",
-		"--event=storm":                `event: "storm", want slow@1500s:r3:0.33, `,
-		"--share=-1s":                  "a sharing delay of -1s, want 0 or more",
-		"--policy=nonsense":            `unknown "nonsense"; want `,
-		"--policy=session:fallbacks=7": "want 0, 1 or 2",
-		"--policy=session:fallbacks":   `policy session: "fallbacks", want option=value`,
-		"--policy=session:load_bond=2": "load_bond",
-		"--policy=random,":             "policy: an empty name; want ",
-		"--profile=7b":                 `profile: unknown "7b"; want 70b or 8b`,
-		"--profile=8b:chunk=x":         `profile: "chunk=x", want a number for one of attention_depth, base_ms,`,
-		"--profile=8b:chunk=1":         "want more than the 256 running sequences",
-		"--fail=3@60s":                 `fail: "3@60s", want a time and a replica as 60s@3`,
-		"--fail=60s@8":                 "failure of replica 8, want 0 to 7",
-		"--plot=x.pdf":                 `plot: "x.pdf", want a file that ends in .svg or .png`,
-		"--load=0":                     "a load above 0",
-		"--cache-tokens=10":            "a cache of 10 tokens",
-		"--poll=1s --no-first-token":   "polling for first tokens",
-		"--replicas=0":                 "0 replicas, want 1 to 4096",
-		"--cache-tokens=512":           "no request of the trace fits",
-		"--trace=/nonexistent/nowhere": "no such file",
-		"--token-noise=1 --replicas=2": "a token noise of 1",
-		"--mirror-scale=-1":            "a mirror scale of -1",
+		"--workload=chat":                              "want one of --trace and --workload",
+		"--trace= --workload=mails":                    `workload: unknown "mails"; want one of chat, agents, `,
+		"--slo=fast":                                   `slo: "fast", want ttft=2s,tpot=50ms`,
+		"--max-tokens=32m":                             `max-tokens: "32m", want tokens such as 32k`,
+		"--baseline=best":                              `baseline: best: `,
+		"--baseline=random,session":                    `baseline: "random,session", want one policy`,
+		"--event=leave@60s:r9":                         "event of replica r9, want r0 to r7",
+		"--event=storm":                                `event: "storm", want slow@1500s:r3:0.33, `,
+		"--share=-1s":                                  "a sharing delay of -1s, want 0 or more",
+		"--policy=nonsense":                            `unknown "nonsense"; want `,
+		"--policy=session:fallbacks=7":                 "want 0, 1 or 2",
+		"--policy=session:fallbacks":                   `policy session: "fallbacks", want option=value`,
+		"--policy=session:load_bond=2":                 "load_bond",
+		"--policy=random,":                             "policy: an empty name; want ",
+		"--profile=7b":                                 `profile: unknown "7b"; want 70b or 8b`,
+		"--profile=8b:chunk=x":                         `profile: "chunk=x", want a number for one of attention_depth, base_ms,`,
+		"--profile=8b:chunk=1":                         "want more than the 256 running sequences",
+		"--fail=3@60s":                                 `fail: "3@60s", want a time and a replica as 60s@3`,
+		"--fail=60s@8":                                 "failure of replica 8, want 0 to 7",
+		"--plot=x.pdf":                                 `plot: "x.pdf", want a file that ends in .svg or .png`,
+		"--load=0":                                     "a load above 0",
+		"--cache-tokens=10":                            "a cache of 10 tokens",
+		"--poll=1s --no-first-token":                   "polling for first tokens",
+		"--replicas=0":                                 "0 replicas, want 1 to 4096",
+		"--cache-tokens=512":                           "no request of the trace fits",
+		"--trace=/nonexistent/nowhere":                 "no such file",
+		"--token-noise=1 --replicas=2":                 "a token noise of 1",
+		"--mirror-scale=-1":                            "a mirror scale of -1",
+		"--cpu-cache-tokens=-1":                        "-1 tokens in the memory of the host",
+		"--cpu-cache-tokens=9 --cpu-transfer-speed=-1": "copied at -1 tokens/s",
 	} {
 		c := simulateArgs(t, append([]string{"--trace", trace}, strings.Fields(args)...)...)
 		if err := c.run(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {

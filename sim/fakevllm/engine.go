@@ -63,6 +63,12 @@ func newEngine(o Options) (*engine, error) {
 		return nil, err
 	}
 	e.model = model
+	if e.events != nil {
+		log := e.events.log
+		model.FollowOffloaded(
+			func(key uint64) { log.Copied(MediumCPU, key) },
+			func(key uint64) { log.RemovedFrom(MediumCPU, key) })
+	}
 	e.metrics.init()
 	e.done.Go(e.run)
 	return e, nil

@@ -28,6 +28,11 @@ type Options struct {
 	BlockSize int
 	// CacheTokens is the size of the KV cache in tokens, by default 500,000.
 	CacheTokens int
+	// CPUCacheTokens is how many tokens the memory of the host keeps of what leaves the
+	// cache, by default none, and TransferSpeed how many come back a second, by default
+	// sim.DefaultTransferSpeed. Events report these blocks as vLLM's offloading does.
+	CPUCacheTokens int
+	TransferSpeed  float64
 	// MaxModelLen is the largest number of prompt and output tokens of a
 	// request, by default 131,072 or the whole cache.
 	MaxModelLen int
@@ -82,5 +87,6 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) engineOptions() sim.EngineOptions {
-	return sim.EngineOptions{Profile: o.Profile, BlockSize: o.BlockSize, CacheTokens: o.CacheTokens, EachToken: true}
+	return sim.EngineOptions{Profile: o.Profile, BlockSize: o.BlockSize, CacheTokens: o.CacheTokens, EachToken: true,
+		CPUCacheTokens: o.CPUCacheTokens, TransferSpeed: o.TransferSpeed}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 	"pointsman/intake"
 	"pointsman/sim"
 	"pointsman/sim/trace"
@@ -37,6 +38,7 @@ func newAgent(s *simulation, blockTokens, n int) (*agent, error) {
 	c := decider.PoolConfig{
 		Name: poolName, Policy: policy, PolicyName: s.o.PolicyName, PolicyKey: s.o.PolicyName,
 		BlockTokens: blockTokens, CacheTokens: int(float64(s.o.CacheTokens) * s.o.CacheScale),
+		CPUCacheTokens: int(float64(s.o.CPUCacheTokens) * s.o.CacheScale),
 	}
 	if s.o.Prefill > 0 {
 		if c.PrefillPolicy, err = s.o.Policy(); err != nil {
@@ -67,11 +69,12 @@ func (a *agent) followBlocks(s *simulation) {
 		name := s.names[i]
 		follower := a.pool.Engine(name).FollowBlocks()
 		var change [1]decider.BlockChange
-		report := func(key uint64, stored bool) {
-			change[0] = decider.BlockChange{Key: key, Stored: stored}
+		report := func(key uint64, stored bool, tier kvcache.Tier) {
+			change[0] = decider.BlockChange{Key: key, Stored: stored, Tier: tier}
 			a.pool.Engine(name).ChangeBlocks(follower, change[:])
 		}
-		e.Follow(func(j *sim.Job, i int) { report(j.Blocks[i], true) }, func(key uint64) { report(key, false) })
+		e.Follow(func(j *sim.Job, i int) { report(j.Blocks[i], true, kvcache.GPU) }, func(key uint64) { report(key, false, kvcache.GPU) })
+		e.FollowOffloaded(func(key uint64) { report(key, true, kvcache.CPU) }, func(key uint64) { report(key, false, kvcache.CPU) })
 	}
 }
 

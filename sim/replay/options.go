@@ -16,6 +16,9 @@ type Setup struct {
 	Replicas    int
 	Profile     sim.Profile
 	CacheTokens int // KV cache of each replica
+	// CPUCacheTokens and TransferSpeed are those of sim.EngineOptions.
+	CPUCacheTokens int
+	TransferSpeed  float64
 	// Speeds are the replicas' speeds as multiples of the profile's. A shorter
 	// list repeats; an empty one means 1 for all.
 	Speeds []float64
@@ -152,6 +155,7 @@ func (s *Setup) engines(blockTokens int) ([]*sim.Engine, error) {
 		var err error
 		engines[i], err = sim.NewEngine(sim.EngineOptions{
 			Profile: s.Profile.Scale(s.speed(i)), BlockSize: blockTokens, CacheTokens: s.CacheTokens,
+			CPUCacheTokens: s.CPUCacheTokens, TransferSpeed: s.TransferSpeed,
 		})
 		if err != nil {
 			return nil, err

@@ -16,6 +16,8 @@ type Result struct {
 	TPOT []time.Duration
 	// HitRate is the share of prompt tokens found in a cache, 0 to 1.
 	HitRate float64
+	// Loaded is the part of it that came from the memory of the hosts.
+	Loaded float64
 	// Goodput is the share of all requests that were served within Options.SLO,
 	// Good within 5 s and at the speed of reading, 200 ms a token.
 	Goodput, Good float64
@@ -109,22 +111,23 @@ func (s *simulation) result(policy string) *Result {
 		slices.Sort(r.Groups[i].TTFT)
 	}
 	slices.Sort(r.E2E)
-	r.HitRate, r.Imbalance = s.prefillStats()
+	r.HitRate, r.Loaded, r.Imbalance = s.prefillStats()
 	return r
 }
 
-// prefillStats returns the hit rate and the imbalance over all engines.
-func (s *simulation) prefillStats() (hitRate, imbalance float64) {
-	var queried, hit uint64
+// prefillStats returns the hit rate, the part of it from hosts, and the imbalance over all
+// engines.
+func (s *simulation) prefillStats() (hitRate, fromHosts, imbalance float64) {
+	var queried, hit, loaded uint64
 	most, sum := 0.0, 0.0
 	for i, e := range s.engines {
 		stats := e.Stats()
-		queried, hit = queried+stats.QueryTokens, hit+stats.HitTokens
+		queried, hit, loaded = queried+stats.QueryTokens, hit+stats.HitTokens, loaded+stats.LoadedTokens
 		work := float64(stats.QueryTokens-stats.HitTokens) / s.o.speed(i)
 		most, sum = max(most, work), sum+work
 	}
 	if queried == 0 {
-		return 0, 1
+		return 0, 0, 1
 	}
-	return float64(hit) / float64(queried), most / (sum / float64(len(s.engines)))
+	return float64(hit) / float64(queried), float64(loaded) / float64(queried), most / (sum / float64(len(s.engines)))
 }

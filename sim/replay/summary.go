@@ -14,9 +14,11 @@ import (
 type Summary struct {
 	Policy  string  `json:"policy"`
 	HitRate float64 `json:"hit_rate"`
-	TTFT    Times   `json:"ttft_s"`
-	E2E     Times   `json:"e2e_s"`
-	Good    float64 `json:"good"`
+	// Loaded is the part of it that came from the memory of the hosts.
+	Loaded float64 `json:"hit_rate_cpu,omitempty"`
+	TTFT   Times   `json:"ttft_s"`
+	E2E    Times   `json:"e2e_s"`
+	Good   float64 `json:"good"`
 	// Imbalance is that of Result.
 	Imbalance float64 `json:"imbalance"`
 	Failed    float64 `json:"failed,omitempty"`
@@ -67,6 +69,7 @@ func Summarize(results []*Result) Summary {
 	n := float64(len(results))
 	for _, r := range results {
 		s.HitRate += r.HitRate / n
+		s.Loaded += r.Loaded / n
 		s.TTFT.add(r.TTFT, n)
 		s.E2E.add(r.E2E, n)
 		s.TPOT.add(r.TPOT, n)
@@ -78,7 +81,7 @@ func Summarize(results []*Result) Summary {
 		s.Failed += float64(r.Failed) / n
 		s.Refused += float64(r.Refused) / n
 	}
-	for _, x := range []*float64{&s.HitRate, &s.Good, &s.Goodput, &s.Imbalance} {
+	for _, x := range []*float64{&s.HitRate, &s.Loaded, &s.Good, &s.Goodput, &s.Imbalance} {
 		*x = math.Round(*x*1e4) / 1e4 // finer than the effect of one request
 	}
 	s.TTFT.round(1e4)

@@ -19,6 +19,7 @@ const (
 func (c *Comparison) WriteTable(w io.Writer) error {
 	b := new(tableWriter)
 	b.printf("%d requests, %d replicas of %s with %d tokens of cache each\n", c.Requests, c.Replicas, c.Profile.Name, c.CacheTokens)
+	b.printIf(c.CPUCacheTokens > 0, "and %d tokens in the memory of each host, copied at %.0f tokens/s\n", c.CPUCacheTokens, c.TransferSpeed)
 	b.printf("%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n", c.Rate, c.Load(), c.Saturation)
 	b.recorded(c.Recorded)
 	b.printf("goodput: first token within %v, others %v apart\n\n", c.SLO.TTFT, c.SLO.TPOT)
@@ -42,6 +43,9 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	for i, r := range rows {
 		if r.Failed+r.Refused+r.Shed > 0 {
 			b.printf("%s: %.0f failed, %.0f refused, %.0f shed\n", shortened(r.Policy), r.Failed, r.Refused, r.Shed)
+		}
+		if r.Loaded > 0 {
+			b.printf("%s: %.1f%% of the prompts from the memory of the hosts\n", shortened(r.Policy), 100*r.Loaded)
 		}
 		if spread := p90Spread(c.Results[i]); spread > 0 {
 			b.printf("%s: TTFT p90 ± %.1f%% over %d seeds\n", shortened(r.Policy), 100*spread, len(c.Results[i]))

@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	// Simulation.
 	"sim":          {}, // the engine model alone
 	"sim/trace":    {"decider", "decider/kvcache", "intake", "keyed", "session"},
-	"sim/replay":   {"config", "decider", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
+	"sim/replay":   {"config", "decider", "decider/kvcache", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
 	"sim/workload": {"sim/trace"},
 	"sim/plot":     {"sim/replay"},
 	"sim/fakevllm": {"engine/zmtp", "sim"},

@@ -117,7 +117,9 @@ func StartEngineAt(t testing.TB, name, address string, o EngineOptions) *Engine 
 	if o.Speed == 0 {
 		o.Speed = 1
 	}
-	o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
+	if o.CacheTokens == 0 {
+		o.CacheTokens, o.MaxModelLen = 8<<20, 4<<20
+	}
 	e := &Engine{Name: name, Address: address, Sim: fakevllm.New(o)}
 	e.released = make(chan struct{})
 	e.Up(t)
