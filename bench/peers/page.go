@@ -165,7 +165,7 @@ func (b *bench) failureTable(w *strings.Builder) {
 }
 
 func (b *bench) qualityTable(w *strings.Builder) {
-	fmt.Fprintf(w, "## Quality\n\n%d requests of conversations to %d fake engines, %d times as fast as a 70B model's, with caches of %d\ntokens; the load is a multiple of what round robin bears in the simulator. Times to the first token\nin ms. One run each: differences of some per cent mean nothing.\n\n", talks, smallFleet, talkSpeed, talkTokens)
+	fmt.Fprintf(w, "## Quality\n\n%d requests of conversations to %d fake engines, in speed %d times a 70B model's, with caches of %d\ntokens; the load is a multiple of what round robin bears in the simulator. Times to the first token\nin ms. One run each: differences of some per cent mean nothing.\n\n", talks, smallFleet, talkSpeed, talkTokens)
 	for _, load := range talkLoads {
 		rate := 0.0
 		var rows strings.Builder

@@ -13,7 +13,7 @@ import (
 // The workload of quality: the demo's conversations on its replicas.
 const (
 	talks      = 500 // requests
-	talkSpeed  = 4   // times a 70B model's
+	talkSpeed  = 1   // times a 70B model's
 	talkTokens = 40_000
 	talkSeed   = 1
 

@@ -19,7 +19,7 @@ const Path = "/v1/chat/completions"
 // Body returns a chat request of about size bytes.
 func Body(size int, stream bool) []byte {
 	head := `{"model":"` + Model + `","messages":[{"role":"system","content":"You answer."},{"role":"user","content":"`
-	end := fmt.Sprintf(`"}],"stream":%v,"max_tokens":64}`, stream)
+	end := fmt.Sprintf(`"}],"stream":%v,"max_tokens":4}`, stream)
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog\\n", size/45+1)
 	n := max(0, size-len(head)-len(end))
 	return []byte(head + strings.TrimRight(text[:n], "\\") + end)
