@@ -70,7 +70,8 @@ const reportsExpire = time.Minute
 const overdueAfter = 250 * time.Millisecond
 
 // overtaken is how many first tokens of requests behind it show that the one of a
-// request was lost. Some engines now and then compute a prompt before an earlier one.
+// request was lost, unless its engine counts them: its next count takes the request
+// out. Some engines now and then compute a prompt before an earlier one.
 const overtaken = 2
 
 // prefillQueue is the predicted queue of one replica.
@@ -275,7 +276,8 @@ func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
 		before := l.reservations.at(i)
 		i = before.prefill.ahead
 		before.prefill.passed++
-		if before.prefill.passed >= overtaken || !l.isReported(before, now) {
+		lost := before.prefill.passed >= overtaken && !r.countsFirstTokens(now)
+		if lost || !l.isReported(before, now) {
 			q.done += before.prefill.cost
 			l.dequeue(before, now)
 		}
