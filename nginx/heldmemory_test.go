@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman/decider"
 	"pointsman/decider/policy"
@@ -61,7 +62,7 @@ func TestMemoryOfHeldRequests(t *testing.T) {
 		a.in.Apply(intake.Config{Pools: []decider.PoolConfig{{
 			Name: "llama", Models: []string{"my-llama"}, Policy: policy.LeastWork{}, PolicyName: "least_work", PolicyKey: "least_work",
 			Replicas:  []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000", Limit: 1}},
-			Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", MaxRequests: 1000}}},
+			Admission: &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", MaxRequests: 1000, TTL: time.Hour}}},
 		}}})
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "a"))
 		if err != nil {
