@@ -60,7 +60,7 @@ func TestLive(t *testing.T) {
 }
 
 // A pool that takes all models lists none: an engine is asked for one, with the same
-// headers, and where none answers the user is told how to name it.
+// headers, and where none answers the finding says how to name it.
 func TestLiveFindsTheModel(t *testing.T) {
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/status" {

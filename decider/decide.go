@@ -17,12 +17,14 @@ type Decision struct {
 	Cost      int       // of these, those that the server has to compute
 
 	// With an admission only:
-	Band      string        // the request's
-	Wait      time.Duration // how long it was held
-	Class     int           // its place in the proxy's queues, lowest first,
-	Offset    int           // and in its class, milliseconds; both only if
-	Ordered   bool          // the proxy is to queue
-	Unsteered bool          // the pool is in shadow: the proxy is to do as if it were alone
+	Band    string        // the request's
+	Wait    time.Duration // how long it was held
+	Class   int           // its place in the proxy's queues, lowest first,
+	Offset  int           // and in its class, milliseconds; both only if
+	Ordered bool          // the proxy is to queue
+
+	// Unsteered: the pool is in shadow, and the proxy is to do as if it were alone.
+	Unsteered bool
 }
 
 // Decide chooses a replica for r, reserves it and fills d. r.Pool must be set,

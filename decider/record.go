@@ -113,8 +113,8 @@ type Candidate struct {
 	SignalAge *float64 `json:"signal_age_s,omitempty"`
 	// Saturated is why no waiting request is assigned to it now.
 	Saturated string `json:"saturated,omitempty"`
-	// Others is what of this other agents have told; nil if none has told anything of
-	// the replica, and for past decisions.
+	// Others is what of this other agents have published; nil if none has published
+	// anything about the replica, and for past decisions.
 	Others *OfOthers `json:"from_others,omitempty"`
 }
 

@@ -69,8 +69,8 @@ func (a *admission) restrict(band int, now time.Duration) {
 	}
 }
 
-// longFrom is how many requests of that band, or of later ones, have a long
-// prompt that the replica has yet to compute.
+// longFrom is how many requests of this band and the lower ones have a long prompt that the
+// replica has yet to compute.
 func (r *Replica) longFrom(band int) (n int) {
 	for _, k := range r.prefill.long[min(band, maxBands-1):] {
 		n += k

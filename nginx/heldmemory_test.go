@@ -69,7 +69,8 @@ func TestMemoryOfHeldRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		go a.Serve(l) // until Shutdown
-		a.post(t, chat, "X-Pointsman-Id", fmt.Sprintf("%032x", 1))
+		first := fmt.Sprintf("%032x", 1)
+		a.post(t, chat, "X-Pointsman-Id", first)
 		var conns [n]net.Conn
 		ask := func(i int) {
 			if conns[i], err = net.Dial("unix", l.Addr().String()); err != nil {
@@ -82,6 +83,8 @@ func TestMemoryOfHeldRequests(t *testing.T) {
 			body := fmt.Sprintf(`{"model":"my-llama","messages":[{"role":"user","content":"%d %s"}]}`, i, text)
 			fmt.Fprintf(conns[i], "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Pointsman-Id: %032x\r\nContent-Length: %d\r\n\r\n%s", i+2, len(body), body)
 			a.queued(t, i+1)
+			// A pool that gets no report for long sends what waits, however full it is.
+			a.d.Pools()[0].FirstToken(decider.ParseID([]byte(first)), []byte("r1"))
 		}
 		ask(0)
 		before := heap()

@@ -86,8 +86,8 @@ func (b *bench) kill(r *rival) (f failed, err error) {
 	return f, restartErr
 }
 
-// steady sends requests at their fixed rate, does what it is told after a second, and
-// counts those that got no whole answer.
+// steady sends requests at their fixed rate, calls do after a second, and counts those
+// that got no whole answer.
 func (s *scene) steady(do func()) int {
 	transport := &http.Transport{MaxIdleConnsPerHost: steady, MaxConnsPerHost: steady}
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}

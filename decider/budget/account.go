@@ -103,8 +103,7 @@ func (l *Ledger) add(i uint32, limit *limit, tokens int64, at, now time.Duration
 	}
 }
 
-// mostChanged bounds the list of accounts that others are told of at once; the rest come
-// as they are looked at.
+// mostChanged bounds the list of accounts that are published first; the rest come in turn.
 const mostChanged = 8 << 10
 
 // until is the time until at most left is counted, here and elsewhere. Of other

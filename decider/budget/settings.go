@@ -93,7 +93,7 @@ type limit struct {
 	keys      map[string]bool
 	tenants   map[string]bool
 	most      [windows]int64  // 0 = no limit
-	exhausted [windows]string // what a client is told
+	exhausted [windows]string // the message for the client
 	tooLarge  [windows]string
 	refused   uint64
 	overflow  uint32 // slot of the account of what has none of its own

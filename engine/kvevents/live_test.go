@@ -203,7 +203,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 			}
 		}
 		if n := engine.Stats().CachedBlocks; r.table.liveBlocks != n {
-			t.Fatalf("the engine has told of %d blocks, and has %d", r.table.liveBlocks, n)
+			t.Fatalf("%d blocks from the events, the engine has %d", r.table.liveBlocks, n)
 		}
 		return keys(r)
 	}
