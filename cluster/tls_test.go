@@ -52,9 +52,7 @@ func TestTLS(t *testing.T) {
 // TestDocumentedTLS makes certificates by the commands of the documentation, for another
 // address. Nothing is found wrong with them, and agents connect by them.
 func TestDocumentedTLS(t *testing.T) {
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Skip("openssl is not installed")
-	}
+	proxies.Tool(t, "openssl")
 	page, err := os.ReadFile("../docs/cluster.md")
 	if err != nil {
 		t.Fatal(err)

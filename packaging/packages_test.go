@@ -78,8 +78,9 @@ func TestScripts(t *testing.T) {
 func TestPackageLife(t *testing.T) {
 	dir := built(t)
 	if os.Getuid() != 0 {
-		t.Skip("dpkg wants root")
+		proxies.Missing(t, "dpkg wants root")
 	}
+	proxies.Tool(t, "dpkg")
 	root := t.TempDir()
 	for _, d := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc", "run"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/test/proxies"
 )
 
 // mounted is a folder with a file system of its own: that of a mount with these
@@ -16,11 +17,11 @@ import (
 func mounted(t *testing.T, args ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a mount needs root")
+		proxies.Missing(t, "a mount needs root")
 	}
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", append(args, dir)...).CombinedOutput(); err != nil {
-		t.Skipf("nothing can be mounted here: %v %s", err, out)
+		proxies.Missing(t, "nothing can be mounted here: %v %s", err, out)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -75,7 +76,7 @@ func TestStuckDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
-		t.Skipf("no file system: %v %s", err, out)
+		proxies.Missing(t, "no file system: %v %s", err, out)
 	}
 	dir := mounted(t, "-o", "loop", image)
 	if err := os.Chmod(dir, 0o700); err != nil {

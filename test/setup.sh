@@ -258,7 +258,7 @@ nginx) host_packages nginx:nginx-light; exit 0 ;;
 page) host_packages chromium:chromium; unpack_axe; exit 0 ;;
 esac
 host_packages haproxy:haproxy nginx:nginx-light debootstrap:debootstrap dpkg-deb:dpkg systemd-analyze:systemd \
-	patch:patch groff:groff bash:bash python3:python3 nats-server:nats-server ip:iproute2
+	patch:patch groff:groff bash:bash python3:python3 nats-server:nats-server ip:iproute2 nsenter:util-linux openssl:openssl mkfs.ext4:e2fsprogs
 for suite in $suites; do
 	unpack "$suite" "$suite" haproxy,nginx-light sbin/haproxy -v
 done

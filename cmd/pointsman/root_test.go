@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"pointsman/test/proxies"
 )
 
 // asNobody runs something as a user without any rights, on a thread of its own that
@@ -31,7 +33,7 @@ func asNobody(t *testing.T, do func()) {
 		}
 	}()
 	if errno := <-done; errno != 0 {
-		t.Skip(errno)
+		proxies.Missing(t, "the user cannot be changed: %v", errno)
 	}
 }
 

@@ -61,13 +61,7 @@ func (n *notifications) count(state string) (times int) {
 // by their names, and reports when it is ready, alive, reloading and stopping. The
 // socket unit has two sockets of one name.
 func TestSystemd(t *testing.T) {
-	activate, err := exec.LookPath("systemd-socket-activate")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	activate := proxies.Tool(t, "systemd-socket-activate")
 	dir := t.TempDir()
 	notify := listenNotify(t, filepath.Join(dir, "notify.sock"))
 	first, second := filepath.Join(dir, "spoe.sock"), filepath.Join(dir, "chroot-spoe.sock")

@@ -21,12 +21,11 @@ type Namespace struct {
 	cables int
 }
 
-// NewNamespace makes a network namespace. Without the rights to it the test is
-// skipped.
+// NewNamespace makes a network namespace. It needs root.
 func NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
+		Missing(t, "a network namespace needs root")
 	}
 	Tool(t, "ip")
 	Tool(t, "nsenter")
@@ -34,7 +33,7 @@ func NewNamespace(t testing.TB) *Namespace {
 	EndWithTest(cmd, syscall.SIGKILL)
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
 	if err := cmd.Start(); err != nil {
-		t.Skipf("no network namespace may be made here: %v", err)
+		Missing(t, "no network namespace may be made here: %v", err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

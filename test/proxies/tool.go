@@ -19,11 +19,18 @@ func Promtool(t testing.TB) string {
 	if _, err := os.Stat(p); err == nil {
 		return p
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("no promtool; test/setup.sh brings it")
-	}
-	t.Skip("no promtool on this machine; test/setup.sh brings it")
+	Missing(t, "no promtool on this machine; test/setup.sh brings it")
 	return ""
+}
+
+// Missing skips a test that needs something which this machine lacks. With CI=true it
+// fails the test: what test/setup.sh installs, and the rights of root, are there.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
 }
 
 // Tool returns the path of a program that a test runs. Without it the test is skipped,
@@ -34,9 +41,6 @@ func Tool(t testing.TB, name string) string {
 	if err == nil {
 		return path
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is missing; test/setup.sh installs it", name)
-	}
-	t.Skipf("%s is missing; test/setup.sh installs it", name)
+	Missing(t, "%s is missing; test/setup.sh installs it", name)
 	return ""
 }
