@@ -10,7 +10,7 @@ import (
 )
 
 // TestShutdownUnderLoad: everything sent before Shutdown gets its ACK, then the
-// connection is told goodbye and closed, whatever the socket.
+// connection gets a goodbye and is closed, whatever the socket.
 func TestShutdownUnderLoad(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {

@@ -29,9 +29,9 @@ func (g *rig) stream(ctx context.Context) (string, chan *http.Response) {
 	return g.rid(), got
 }
 
-// firstByte: t_first is the time of the body's first byte, chunks are not held
-// back, and from 3.2 on the feed tells the connection and the first byte while
-// the request goes on.
+// firstByte: t_first is the time of the body's first byte, chunks are not held back,
+// and from 3.2 on the feed reports the connection and the first byte while the request
+// goes on.
 func (g *rig) firstByte() {
 	rid, got := g.stream(g.Context())
 	live := g.ver.AtLeast(3, 2)
@@ -108,7 +108,7 @@ func (g *rig) left(when string) {
 	select {
 	case <-g.r2.gone:
 	case <-time.After(10 * time.Second):
-		g.Fatalf("the client left %s and the replica was not told", when)
+		g.Fatalf("the client left %s and the replica did not notice", when)
 	}
 }
 

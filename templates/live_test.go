@@ -51,7 +51,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// decided: the decision holds, and the feed tells it.
+// decided: the decision holds, and the feed reports it.
 func (g *rig) decided() {
 	for _, name := range []string{"r1", "r2", "r1", "r1", "r2"} {
 		g.decide(vars{"server": name, "prio": "-5", "why": "test"})
@@ -128,8 +128,8 @@ func (g *rig) runtime(cmd string) {
 	}
 }
 
-// refusedConnection: a replica that refuses costs the request nothing, and the
-// feed tells who served.
+// refusedConnection: a replica that refuses costs the request nothing, and the feed
+// reports who served.
 func (g *rig) refusedConnection() {
 	g.decide(vars{"server": "refuses"})
 	res, body := g.post()

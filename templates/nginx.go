@@ -62,8 +62,8 @@ type Nginx struct {
 	// Budgets tells clients how many tokens they have left, in x-ratelimit headers.
 	Budgets bool
 
-	// Pools become upstreams. A replica whose name is an address (it holds a
-	// colon) is not told beforehand: it is in its pool's upstream only.
+	// Pools become upstreams. A replica whose name is an address (it holds a colon) is
+	// not known beforehand: it is in its pool's upstream only.
 	Pools []Pool
 
 	// DefaultPool takes every request while the agent is away: nginx does not

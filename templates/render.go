@@ -56,8 +56,8 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 func feedFormat(event string) string {
 	who := ""
 	if event == "close" {
-		// Of a request that the agent was not asked about. The path is not told, only
-		// how it ends.
+		// For requests that the agent was not asked about. The line has only the end of the
+		// path.
 		who = " fe=%f me=%[method] pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
 	}
 	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +

@@ -18,8 +18,8 @@ type Options struct {
 	Backends []string // empty = those that look like LLM engines
 	Config   string   // pointsman.yaml; made where there is none, or the sample
 	Out      string   // folder of our own files
-	// OwnFile puts our sections into a file in Out, which HAProxy has to be told
-	// to load, instead of the end of the user's last file.
+	// OwnFile puts our sections into a file in Out, which HAProxy must be configured to
+	// load, instead of the end of the user's last file.
 	OwnFile bool
 	// DropIn is the path of a drop-in of HAProxy's systemd unit, by which the unit
 	// loads that file too; empty for a unit without EXTRAOPTS. Defaults is the text of

@@ -23,8 +23,7 @@ var (
 	llmPort = regexp.MustCompile(`:(8000|30000|11434)$`)
 )
 
-// signs tells why a backend looks like one of LLM engines, and how much it
-// does.
+// signs returns why a backend looks like one of LLM engines, and a score of how much.
 func (c *configuration) signs(b *section) (score int, why []string) {
 	add := func(n int, what string) {
 		score += n
