@@ -93,7 +93,7 @@ func TestKnownAtOnceAfterRestart(t *testing.T) {
 		bare.startFollowing()
 		l.reconnect()
 		if n := bare.Status().Blocks - bare.Status().Orphans; n > len(before)/2 {
-			t.Errorf("the replay alone tells of %d of %d blocks: the test shows nothing", n, len(before))
+			t.Errorf("the replay alone restores %d of %d blocks: the test shows nothing", n, len(before))
 		}
 	})
 }
@@ -101,19 +101,10 @@ func TestKnownAtOnceAfterRestart(t *testing.T) {
 // engineAlone runs the engine while nobody listens.
 func (l *rig) engineAlone(steps int) {
 	for range steps {
-		next, busy := l.engine.Next()
-		if !busy {
+		if !l.advance() {
 			return
 		}
-		if next > l.now {
-			time.Sleep(next - l.now)
-			l.now = next
-		}
-		l.engine.Step(l.now)
-		if _, _, ok := l.log.Batch(float64(l.starts)); ok {
-			l.batches, l.arrived = append(l.batches, l.unsent), append(l.arrived, false)
-			l.unsent = nil
-		}
+		l.batch()
 	}
 }
 

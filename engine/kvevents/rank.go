@@ -102,7 +102,7 @@ func (r *rankIndex) recordRemoved(key uint64, tier kvcache.Tier) {
 func (r *rankIndex) hasBatches() bool { return r.confirming || r.snapshots[live].next > 0 }
 
 // countFrom1 notes that the first batch there is has number 1, as some engines count.
-// Nothing shows that there was no batch 0, but no gap is to be told either. It takes the
+// Nothing proves that there was no batch 0, but no gap is reported either. It takes the
 // lock.
 func (r *rankIndex) countFrom1() {
 	r.index.mu.Lock()

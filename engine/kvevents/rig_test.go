@@ -204,16 +204,20 @@ func (l *rig) arrive(number uint64) {
 	}
 }
 
+// batch makes a batch of the changes since the last one, if there are any.
+func (l *rig) batch() (number uint64, payload []byte, ok bool) {
+	if number, payload, ok = l.log.Batch(float64(l.starts)); ok {
+		l.batches, l.arrived = append(l.batches, l.unsent), append(l.arrived, false)
+		l.unsent = nil
+	}
+	return number, payload, ok
+}
+
 // publish publishes the changes, unless the batch is lost. It reports whether a batch
 // has arrived.
 func (l *rig) publish() bool {
-	number, payload, ok := l.log.Batch(float64(l.starts))
-	if !ok {
-		return false
-	}
-	l.batches, l.arrived = append(l.batches, l.unsent), append(l.arrived, false)
-	l.unsent = nil
-	if l.lossy && l.rand.IntN(20) == 0 {
+	number, payload, ok := l.batch()
+	if !ok || l.lossy && l.rand.IntN(20) == 0 {
 		return false
 	}
 	l.follower.onBatch(context.Background(), number, payload, l.unsure)
@@ -227,18 +231,26 @@ func (l *rig) publish() bool {
 // step runs up to most steps of the engine. It reports whether a batch has arrived.
 func (l *rig) step(most int) (came bool) {
 	for range most {
-		next, busy := l.engine.Next()
-		if !busy {
+		if !l.advance() {
 			break
 		}
-		if next > l.now {
-			time.Sleep(next - l.now)
-			l.now = next
-		}
-		l.engine.Step(l.now)
 		came = l.publish() || came
 	}
 	return came
+}
+
+// advance runs one step of the engine at its time. It reports whether there was one.
+func (l *rig) advance() bool {
+	next, busy := l.engine.Next()
+	if !busy {
+		return false
+	}
+	if next > l.now {
+		time.Sleep(next - l.now)
+		l.now = next
+	}
+	l.engine.Step(l.now)
+	return true
 }
 
 func (l *rig) submit() {
