@@ -23,7 +23,7 @@ func (a *Agent) tick(ctx context.Context) {
 	if watchdog > 0 {
 		interval = min(interval, watchdog/3)
 	}
-	told := newTold(a)
+	notices := newNotices(a)
 	t := time.NewTicker(interval)
 	defer t.Stop()
 	release := time.NewTimer(releaseInterval)
@@ -47,7 +47,7 @@ func (a *Agent) tick(ctx context.Context) {
 			now := time.Now()
 			a.feed.Recover(now)
 			a.asking.Tick(a.decider, now)
-			told.tick(now)
+			notices.tick(now)
 			a.admin.Sample(now)
 			if a.nginx != nil {
 				a.nginx.servers.Refresh()

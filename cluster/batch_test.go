@@ -30,19 +30,19 @@ func TestEventsWaitForOthersBriefly(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 
-		type told struct {
+		type pending struct {
 			at   time.Time
 			sent uint64 // events, if this one is among them
 		}
 		base, messages := n.Status().SentEvents, n.Status().SentMessages
-		var waiting []told
+		var waiting []pending
 		r, alone := rand.New(rand.NewPCG(1, 1)), 0
 		const events = 2000
 		for i := range uint64(events) {
 			q := decider.Request{ID: decider.ID{byte(i), byte(i >> 8)}, Pool: d.Pool("llama"), Input: 10, Output: 1}
 			var answer decider.Decision
 			d.Pool("llama").Decide(&q, &answer)
-			waiting = append(waiting, told{time.Now(), base + i + 1})
+			waiting = append(waiting, pending{time.Now(), base + i + 1})
 			if i%100 == 0 { // none came before it for long
 				synctest.Wait()
 				if n.Status().SentEvents >= base+i+1 {

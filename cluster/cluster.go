@@ -174,10 +174,10 @@ func (n *Node) tick() {
 	}
 	if now-p.digested >= digestEvery {
 		p.digested = now
-		n.Decider.TellDigests()
+		n.Decider.PublishDigests()
 	}
 	n.flush(now-p.at >= beatEvery)
-	n.tellUsage(now)
+	n.publishUsage(now)
 	for _, a := range n.watchPeers(now) {
 		n.ask(a.peer, a.epoch, a.wants)
 	}

@@ -137,8 +137,8 @@ func (b *natsBus) embed(o *NATSOptions) error {
 		},
 	}
 	if ip := net.ParseIP(host); port != server.RANDOM_PORT && host != "" && (ip == nil || !ip.IsUnspecified()) {
-		// Others hear of this agent by the address at which it listens, not by the one that
-		// it calls from.
+		// Others learn the address at which this agent listens, not the one that it
+		// connects from.
 		options.Cluster.Advertise = o.Listen
 	}
 	if o.TLS != nil {

@@ -12,8 +12,8 @@ type peer struct {
 	epoch   uint64
 	key     wire.Key
 	decoder wire.Decoder
-	next    uint64 // the number of its next batch
-	heard   time.Duration
+	next    uint64        // the number of its next batch
+	seen    time.Duration // when it last sent anything
 	lag     lag
 	silent  bool
 
@@ -72,7 +72,7 @@ func (n *Node) watchPeers(now time.Duration) (list []asked) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, p := range n.peers {
-		switch gone := now - p.heard; {
+		switch gone := now - p.seen; {
 		case gone > forgottenAfter:
 			n.Decider.Forget(name)
 			delete(n.peers, name)

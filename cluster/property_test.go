@@ -126,7 +126,7 @@ func (w *world) runs(r *running, d *decider.Decision) {
 	w.pool(r.node).Connected(r.id, []byte(replicaName(r.replica)))
 }
 
-// end ends request k. Its agent may not hear of it.
+// end ends request k. The report may be lost.
 func (w *world) end(k int, heard bool) {
 	r := w.running[k]
 	w.running = slices.Delete(w.running, k, k+1)
@@ -216,7 +216,7 @@ func (w *world) tick() {
 
 // TestEveryAccountIsTheSum: after any interleaving of loss, repetition, reorder,
 // partition, death and rejoin, once it is quiet, every agent's account is what runs,
-// also of requests whose ends no agent heard of, and each knows of all that wait.
+// also for requests whose ends were reported to no agent, and each knows all that wait.
 func TestEveryAccountIsTheSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, net: &testNet{now: time.Hour}}

@@ -87,7 +87,7 @@ func (n *Node) list() {
 	p.listed = n.Clock()
 	p.mu.Unlock()
 	n.journal.Add(&decider.Event{Kind: decider.EventListBegins})
-	n.Decider.TellAll()
+	n.Decider.PublishAll()
 	n.journal.Add(&decider.Event{Kind: decider.EventListEnds})
 	n.flush(false)
 }

@@ -53,7 +53,7 @@ func (n *Node) receive(message []byte) {
 		p.reborn(head.Epoch, key)
 		n.peers[head.From] = p
 		n.Log.Info("an agent of the cluster is heard", "agent", head.From)
-	case p.epoch > head.Epoch && now-p.heard < silentAfter:
+	case p.epoch > head.Epoch && now-p.seen < silentAfter:
 		n.counts.stale++ // of an earlier life
 		return
 	case p.epoch != head.Epoch:
@@ -65,14 +65,14 @@ func (n *Node) receive(message []byte) {
 		p.silent = false
 		n.Log.Info("an agent of the cluster is heard again", "agent", head.From)
 	}
-	p.heard = now
+	p.seen = now
 	switch head.Kind {
 	case wire.KindBatch:
 		n.batch(p, body, now)
 	case wire.KindAsk:
 		n.asked(p, body)
 	case wire.KindUsage:
-		n.hearUsage(p, body)
+		n.receiveUsage(p, body)
 	case wire.KindPart:
 		n.join.part(n, p, body, now)
 	}

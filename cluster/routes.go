@@ -124,7 +124,7 @@ func (r *routes) resolve(ctx context.Context) {
 	}
 }
 
-// apply tells the server of the addresses.
+// apply passes the addresses to the server.
 func (r *routes) apply() {
 	o := r.options.Clone()
 	for i := range r.peers {

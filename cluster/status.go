@@ -105,7 +105,7 @@ func (n *Node) Status() Status {
 		}
 		s.gaps += p.gaps
 		s.Peers = append(s.Peers, PeerStatus{
-			Agent: p.name, Epoch: epochName(p.epoch), State: state, Age: (now - p.heard).Seconds(), Lag: p.lag.now.Seconds(),
+			Agent: p.name, Epoch: epochName(p.epoch), State: state, Age: (now - p.seen).Seconds(), Lag: p.lag.now.Seconds(),
 			Messages: p.messages, Bytes: p.bytes, Events: p.events, Gaps: p.gaps, Lists: p.lists, Differed: p.differed,
 		})
 	}

@@ -6,11 +6,11 @@ import (
 	"pointsman/cluster/wire"
 )
 
-// usageEvery is how often agents tell each other what clients have used.
+// usageEvery is how often agents publish what their clients have used.
 const usageEvery = 200 * time.Millisecond
 
-// tellUsage publishes what the clients of this agent have used, as far as it changed.
-func (n *Node) tellUsage(now time.Duration) {
+// publishUsage publishes what the clients of this agent have used, as far as it changed.
+func (n *Node) publishUsage(now time.Duration) {
 	b, p := n.Decider.Budgets, &n.publishing
 	if !b.On() || now-p.usageAt < usageEvery {
 		return
@@ -26,9 +26,9 @@ func (n *Node) tellUsage(now time.Duration) {
 	n.send(n.subject(), wire.KindUsage, p.body)
 }
 
-// hearUsage takes in what the clients of another agent have used. The caller holds the
+// receiveUsage applies what the clients of another agent have used. The caller holds the
 // lock.
-func (n *Node) hearUsage(p *peer, body []byte) {
+func (n *Node) receiveUsage(p *peer, body []byte) {
 	b := n.Decider.Budgets
 	if !b.On() {
 		return
@@ -38,5 +38,5 @@ func (n *Node) hearUsage(p *peer, body []byte) {
 		n.counts.malformed++
 		return
 	}
-	b.Hear(p.name, n.reports)
+	b.Receive(p.name, n.reports)
 }

@@ -6,20 +6,20 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// account books reservations on the replicas: each counts in its replica's
-// figures, in the predicted prefill queue and in the cache model from when it is
-// made until it ends. It lives under the pool's lock.
+// account books reservations on the replicas: from its start to its end, each counts in its
+// replica's figures, in the predicted prefill queue and in the cache model. It lives under
+// the pool's lock.
 type account struct {
 	reservations
 	load     loadEstimate
 	growth   growth
 	caches   cacheModel
 	sessions sessionMemory
-	lease    time.Duration // a reservation that is not reported for so long ends
+	lease    time.Duration // a reservation ends this long after its last report
 }
 
-// reserve makes a reservation for r on replica, as decided at now, and books it. The
-// prompt is computed by prefill, nil = by replica.
+// reserve makes a reservation for r on replica, as decided at now, and books it. prefill
+// computes the prompt; nil = replica does.
 func (a *account) reserve(r *Request, replica, prefill *Replica, now time.Duration) *reservation {
 	v := a.add(r.ID)
 	v.remote, v.via = prefill != nil, prefill
@@ -32,8 +32,8 @@ func (a *account) reserve(r *Request, replica, prefill *Replica, now time.Durati
 	return v
 }
 
-// adopt makes a reservation for a request that the proxy sent to replica without
-// a decision, and books it. Nothing is known of its prompt.
+// adopt makes a reservation for a request that the proxy sent to replica without a
+// decision, and books it. Its prompt is unknown.
 func (a *account) adopt(id ID, pool *Pool, replica *Replica, now time.Duration) *reservation {
 	v := a.add(id)
 	v.at, v.lease = now, now+a.lease
@@ -42,7 +42,7 @@ func (a *account) adopt(id ID, pool *Pool, replica *Replica, now time.Duration) 
 	return v
 }
 
-// book counts v on replica, which the request goes to.
+// book counts v on replica, where the request goes.
 func (a *account) book(v *reservation, replica *Replica, now time.Duration) {
 	v.replica = replica
 	replica.taken.add(now)
@@ -136,7 +136,7 @@ func (a *account) start(v *reservation, ttft, now time.Duration) {
 	r.promptWindow.exact += v.request.ExactTokens
 }
 
-// renew gives v a new lease: it was reported.
+// renew gives v a new lease after a report.
 func (a *account) renew(v *reservation, now time.Duration) {
 	v.lease = now + a.lease
 	a.touch(v)
@@ -159,9 +159,8 @@ func (a *account) usage(r *Replica) float64 {
 	return float64(used) / float64(max(r.CacheTokens(), 1))
 }
 
-// inUse estimates how many tokens of r's KV cache its requests use, given the
-// weight of what its engine reports. Output that is asked for does not count:
-// most answers are far shorter than their limits.
+// inUse estimates how many tokens of r's KV cache its requests use. trust is the weight of
+// the engine's own report. Output limits do not count: most answers are far shorter.
 func (a *account) inUse(r *Replica, trust float64) float64 {
 	used := a.usage(r)
 	if trust > 0 {
@@ -179,7 +178,7 @@ func (a *account) localLoad(r *Replica) localLoad {
 	}
 }
 
-// restarted empties what is believed of the memory of r's engine.
+// restarted clears what the pool assumes of the memory of r's engine.
 func (a *account) restarted(r *Replica) {
 	a.caches.restarted(r)
 	r.adapters.restarted()

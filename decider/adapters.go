@@ -2,9 +2,9 @@ package decider
 
 import "slices"
 
-// adapters are the LoRA adapters that a replica is believed to have loaded. As
-// engines do, it keeps those in use and, up to its slots, those used last. It
-// lives under the pool's lock.
+// adapters are the LoRA adapters that a replica is believed to have loaded. Like an engine,
+// it keeps the adapters in use and, up to its slots, the most recently used ones. It lives
+// under the pool's lock.
 type adapters struct {
 	slots int
 	list  []adapter // least recently requested first

@@ -10,9 +10,8 @@ import (
 	"pointsman/session"
 )
 
-// Admission says in which order a pool's requests go to its replicas when not
-// all of them can go at once, and which are refused. A pool without one sends
-// each request at once.
+// Admission orders a pool's requests while its replicas have no capacity for all of them,
+// and decides which are refused. A pool without one sends each request at once.
 type Admission struct {
 	// Hold keeps requests in the pool until a replica has capacity, and assigns
 	// them only then. Otherwise they wait in the proxy's queues, by
@@ -22,15 +21,14 @@ type Admission struct {
 	// Otherwise a request waits for the replica that the policy would choose for
 	// it, unless an idle one gains much by taking it.
 	FIFO bool
-	// HoldWithoutReplica keeps requests, with Hold, also while no replica of the
-	// pool takes requests: one may come. Otherwise such requests are decided at
-	// once.
+	// HoldWithoutReplica, together with Hold, also keeps requests while no replica of the
+	// pool takes requests: one may come. Otherwise such requests are decided at once.
 	HoldWithoutReplica bool
-	// Bands are the classes of requests, the most urgent first; at least one.
-	// The last takes what fits no other.
+	// Bands are the classes of requests, the most urgent first; at least one. The last
+	// one takes requests that match no other.
 	Bands []queue.Band
-	// TenantWeights are the shares of tenants that do not have 1; these tenants
-	// are counted by name.
+	// TenantWeights are the weights of tenants that differ from 1; these tenants are
+	// counted by name.
 	TenantWeights map[string]int
 	// FeedbackDelay is how late the feed reports first tokens, until
 	// Pool.Delayed has measured it.
@@ -77,13 +75,13 @@ type holding = queue.Queue[held]
 
 // held is a request that waits.
 type held struct {
-	request  *Request
-	decision *Decision
-	waiter   Waiter        // nil until Submit has returned
-	told     bool          // the other agents know of it
-	lost     time.Duration // what the process had lost when it came, or was last due
-	// elsewhere is nil but for requests that another agent holds, which have neither
-	// a decision nor a waiter.
+	request   *Request
+	decision  *Decision
+	waiter    Waiter        // nil until Submit has returned
+	published bool          // the other agents know of it
+	lost      time.Duration // time that the process had lost when it came, or was last due
+	// elsewhere is set for requests that another agent holds, which have neither a decision
+	// nor a waiter; else it is nil.
 	elsewhere *elsewhere
 }
 
@@ -230,7 +228,7 @@ func (a *admission) abandon(it *queue.Item[held], why string) {
 	a.answer(it)
 }
 
-// answer lets the waiter of an item go on. The item was removed.
+// answer wakes the waiter of an item that was removed from the queue.
 func (a *admission) answer(it *queue.Item[held]) {
 	a.pool.report.notHeld(it)
 	w := it.Value.waiter
@@ -240,7 +238,7 @@ func (a *admission) answer(it *queue.Item[held]) {
 	}
 }
 
-// drain decides all that waits, and what comes later, at once.
+// drain decides all waiting requests at once, and those that come later.
 func (a *admission) drain(now time.Duration) {
 	a.draining = true
 	if !a.on() {
@@ -257,8 +255,8 @@ func (a *admission) drain(now time.Duration) {
 	}
 }
 
-// Drain ends all waiting, for a process that is about to end: every request
-// that is held, and each that comes, is decided at once.
+// Drain prepares for the end of the process: it decides all held requests at once, and
+// every request that still comes.
 func (d *Decider) Drain() {
 	for _, p := range d.Pools() {
 		p.mu.Lock()
@@ -278,8 +276,8 @@ func (d *Decider) HoldsRequests() bool {
 	return false
 }
 
-// Dispatch assigns and refuses held requests by the clock, which no event does.
-// The owner of a decider that HoldsRequests calls it every 20 ms or so.
+// Dispatch assigns and refuses held requests as time passes, without an event. If
+// HoldsRequests, the owner of the decider calls it about every 20 ms.
 func (d *Decider) Dispatch() {
 	for _, p := range d.Pools() {
 		if s := p.admission.current.Load(); s != nil && s.Hold {

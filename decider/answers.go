@@ -2,16 +2,16 @@ package decider
 
 import "math"
 
-// answerEstimator estimates the tokens of answers by their bytes, which is all that a
-// proxy reports. It begins with what the wire formats say, and learns the rest from
-// engines that count their output tokens. It lives under the pool's lock.
+// answerEstimator estimates the tokens of answers by their bytes, which is all that a proxy
+// reports. It starts from the wire formats and learns the rest from engines that count
+// their output tokens. It lives under the pool's lock.
 type answerEstimator struct {
 	// By kind of answer: tokens as the engines counted them, and as estimated.
 	counted, estimated [2]float64
 }
 
-// The usual bytes of an answer besides its text and the name of the model: what a
-// whole one has around its text, and each event of a stream.
+// The usual bytes of an answer besides its text and the name of the model: around the text
+// of a whole answer, and in each event of a stream.
 const (
 	wholeBytes = 380
 	eventBytes = 200
@@ -67,21 +67,22 @@ func (a *answerEstimator) tokens(r *Request, o *Outcome) int {
 	return max(n, 1)
 }
 
-// scale is what usual is to be multiplied with.
+// scale is the learned factor that corrects usual.
 func (a *answerEstimator) scale(kind int) float64 {
 	s := (a.counted[kind] + answersPrior) / (a.estimated[kind] + answersPrior)
 	return min(20, max(0.05, s))
 }
 
-// ended adds an answer of v to what is compared with the engine's count.
+// ended adds the answer of v to the estimate that is compared with the engine's count.
 func (a *answerEstimator) ended(v *reservation, o *Outcome) {
 	if o.Bytes > 0 && o.computed() && v.isKnown() {
 		v.replica.promptWindow.answers[kindOf(&v.request)] += usual(&v.request, o.Bytes)
 	}
 }
 
-// learn adds the evidence that answers which usual estimates so, by kind, had so many
-// tokens together. Only answers of mostly one kind say something about it.
+// learn compares the estimated tokens of answers, by kind, with the tokens that the engine
+// counted for all of them. It learns a kind's factor only if most of the answers are of
+// that kind.
 func (a *answerEstimator) learn(estimated [2]float64, counted float64) {
 	for kind := range estimated {
 		other := estimated[1-kind] * a.scale(1-kind)
@@ -92,8 +93,8 @@ func (a *answerEstimator) learn(estimated [2]float64, counted float64) {
 	}
 }
 
-// Generated reports how many output tokens the engine has counted since the last
-// call. Prompts is called after.
+// Generated reports how many output tokens the engine has counted since the last call.
+// Call it before Prompts.
 func (e Engine) Generated(tokens int) {
 	p, r := e.lock()
 	defer p.mu.Unlock()

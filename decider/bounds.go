@@ -2,8 +2,8 @@ package decider
 
 import "sync/atomic"
 
-// Bounds are the most that a request of a pool can need, to hold what clients
-// claim against.
+// Bounds are the most that a request of a pool can need. The claims of clients are checked
+// against them.
 type Bounds struct {
 	// Context is the most tokens of one prompt and its answer: the context length
 	// of the model as configured or else as the engines report it. Where neither is
@@ -15,15 +15,15 @@ type Bounds struct {
 	Blocks int
 }
 
-// heldBlocks is the Blocks of pools that hold requests: the keys of the blocks are
-// what a held request keeps of its body. These are the first 80 KiB of a prompt.
+// heldBlocks is the Blocks of pools that hold requests: a held request keeps only the block
+// keys of its body. These blocks are the first 80 KiB of a prompt.
 const heldBlocks = 80
 
 // mostContext bounds a context length that an engine reports.
 const mostContext = 100_000_000
 
-// assumedOutput is the longest answer that is believed of a client while the
-// model's context length is not known: engines answer with less.
+// assumedOutput is the longest answer that a client can claim while the model's context
+// length is unknown: real answers are shorter.
 const assumedOutput = 128 << 10
 
 // bounds holds the bounds of a pool, for readers without its lock.
@@ -37,9 +37,9 @@ func (l *bounds) Bounds() Bounds {
 	return Bounds{Context: DefaultCacheTokens, Cache: DefaultCacheTokens}
 }
 
-// Output is what to believe of a request for n answers of so many tokens each,
-// after a prompt of input tokens; -1 = unknown. A limit that no answer reaches
-// says nothing of the answer's length.
+// Output bounds the output that a request claims: n answers of each tokens, after a prompt
+// of input tokens; -1 = unknown. A limit that no answer can reach says nothing about the
+// answer's length.
 func (b Bounds) Output(each, n, input int) int {
 	most := b.Context
 	if !b.Known {

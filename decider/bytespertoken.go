@@ -89,7 +89,7 @@ func (e *bytesPerTokenEstimator) learn(bytes, tokens float64) {
 	e.set(e.bytes*(1-scaleDecay)+bytes, e.tokens*(1-scaleDecay)+tokens)
 }
 
-// set makes so many bytes to so many tokens the evidence.
+// set replaces the evidence.
 func (e *bytesPerTokenEstimator) set(bytes, tokens float64) {
 	e.bytes, e.tokens = bytes, tokens
 	e.bits.Store(math.Float64bits(min(maxScale, max(minScale, e.bytes/e.tokens))))

@@ -6,13 +6,12 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// cacheModel is what the pool believes that its replicas' KV caches hold. It
-// keeps a kvcache.Model while the policy looks at prompts. It lives under the
-// pool's lock.
+// cacheModel is what the pool believes its replicas' KV caches hold. It keeps a
+// kvcache.Model while the policy looks at prompts. It lives under the pool's lock.
 type cacheModel struct {
 	model        *kvcache.Model // nil = the policy does not look at prompts
 	blockTokens  int            // tokens in a block of Request.Blocks
-	cpuTokens    int            // what a replica keeps of what leaves its GPU, where that is predicted
+	cpuTokens    int            // what a replica keeps after it has left the GPU, where that is predicted
 	followers    uint64         // given out by Engine.FollowBlocks so far
 	extrapolated []uint64       // scratch of extrapolate
 }
@@ -104,7 +103,7 @@ func (m *cacheModel) restarted(r *Replica) {
 	}
 }
 
-// reset empties r's Cache, which follower reports from now on; 0 = nobody does.
+// reset empties r's Cache. From now on follower reports what it holds; 0 = nobody does.
 func (m *cacheModel) reset(r *Replica, follower uint64) {
 	r.cache = m.model.Reset(r.cache, follower)
 	m.resize(r)
@@ -150,8 +149,8 @@ func (m *cacheModel) release(v *reservation) {
 	v.cache = nil
 }
 
-// cached is how many of the prompt tokens of v its replica has already, on its GPU or
-// worth as much, and notes those that are on slower tiers.
+// cached returns how many prompt tokens of v its replica has already, on its GPU or worth
+// as much. It records those on slower tiers in v.
 func (m *cacheModel) cached(v *reservation, load *loadEstimate) int {
 	c := v.replica.cache
 	v.slow = [kvcache.Slower]int{}

@@ -12,8 +12,7 @@ import (
 	"pointsman/sim"
 )
 
-// watcher is LeastWork, and tells what each chosen replica was believed to
-// have cached.
+// watcher is LeastWork, and records what each chosen replica was believed to have cached.
 type watcher struct {
 	policy.LeastWork
 	cached   []int

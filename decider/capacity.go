@@ -3,13 +3,12 @@ package decider
 import "time"
 
 const (
-	// prefillAhead is the prefill work, in tokens, that a replica may have before
-	// it when it is given more: as little as keeps it busy until the next report.
+	// prefillAhead is the prefill backlog, in tokens, up to which a replica gets more: just
+	// enough to keep it busy until the next report.
 	prefillAhead = 1024
-	// signalsKept is how long what an engine reported of itself counts.
+	// signalsKept is how long an engine's report of its load counts.
 	signalsKept = 5 * time.Second
-	// engineQueue is how many requests more than the pool knows of may wait in
-	// an engine.
+	// engineQueue is how many requests that the pool does not know may wait in an engine.
 	engineQueue = 5
 	// blindAfter is how long without reports the pool believes that its replicas
 	// are full.
@@ -18,8 +17,8 @@ const (
 	limitGrows = 10 * time.Second
 )
 
-// capacity is which replicas of a pool can take another request. It lives under
-// the pool's lock.
+// capacity tracks which replicas of a pool can take another request. It lives under the
+// pool's lock.
 type capacity struct {
 	pool       *Pool
 	free       []bool        // by replica index, as of the last update
@@ -56,7 +55,7 @@ func (c *capacity) feedbackDelay() time.Duration {
 	return c.configured
 }
 
-// Delayed reports how late the news of a first token came.
+// Delayed reports how late the feed reported a first token.
 func (p *Pool) Delayed(by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *capacity) saturation(r *Replica, now time.Duration) string {
 	case p.load.backlog(r, now)+others.cost >= prefillAhead+p.load.speedOf(r)*c.feedbackDelay().Seconds():
 		return "prefill"
 	case reports && s.Waiting == 0 && s.Running > 0:
-		// The engine begins what it gets: whatever limit it had is over.
+		// The engine starts what it gets: a limit learned before no longer holds.
 		r.concurrency = concurrency{}
 	case limit > 0 && r.inFlight+others.requests >= limit:
 		return "running"

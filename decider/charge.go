@@ -1,6 +1,6 @@
 package decider
 
-// settle settles what the request of v was charged, by how it ended.
+// settle settles the charge for the request of v, by how it ended.
 func settle(p *Pool, v *reservation, o *Outcome) {
 	if !v.request.Charge.Made() {
 		return
@@ -13,7 +13,7 @@ func (o *Outcome) free() bool {
 	return o.End == Refused || o.End == Denied || o.Status >= 400 && o.Status < 500
 }
 
-// refund takes back what r was charged: no replica gets it.
+// refund reverses the charge for r, which reaches no replica.
 func refund(p *Pool, r *Request) {
 	if r.Charge.Made() {
 		p.budgets.Settle(&r.Charge, 0, true)

@@ -45,9 +45,9 @@ func (p *Pool) Decide(r *Request, d *Decision) {
 	p.decide(r, d, now)
 }
 
-// tooLate reports whether the question about a request comes after the proxy has
-// gone on without the answer: the request has ended, or a replica has it. An agent
-// that was stopped reads such questions when it goes on, after the feed or before.
+// tooLate reports whether the proxy has gone on without waiting for the answer: the request
+// has ended, or a replica has it. An agent that was stopped reads such questions when it
+// continues, before or after the feed.
 func tooLate(p *Pool, r *Request, d *Decision) bool {
 	id := r.ID
 	v := p.find(id)

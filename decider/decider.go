@@ -29,9 +29,9 @@ type Decider struct {
 	// list have changed. It is set before the first call of Adapters.
 	AdaptersChanged func()
 
-	// Secret keys the hashes of prompts, so that clients cannot construct prompts
-	// that seem equal. Agents that compare prompts with each other need the same.
-	// It is set before the first Apply.
+	// Secret keys the hashes of prompts, so that clients cannot construct prompts that
+	// seem equal. Agents that compare prompts with each other need the same secret. It
+	// is set before the first Apply.
 	Secret []byte
 
 	// Sharing says how other agents learn of the reservations. It is set before the
@@ -64,7 +64,7 @@ func New(clock Clock, seed func() uint64) *Decider {
 	return d
 }
 
-// Hashing is what prompts are hashed with: under Secret, which must be set.
+// Hashing is the keyed hash of prompts. Secret must be set.
 func (d *Decider) Hashing() *keyed.Key { return d.hashing() }
 
 // Now is the time by the decider's clock.
@@ -75,9 +75,8 @@ func (d *Decider) Now() time.Duration { return d.clock() }
 // Replace must not overlap.
 func (d *Decider) Apply(c Config) { d.Replace(c)() }
 
-// Replace is Apply for a caller with its own routes to the pools. The pools
-// that c lacks stay open until the caller, whose routes lead to them no more,
-// calls retire.
+// Replace is Apply for a caller with its own routes to the pools. Pools that c lacks stay
+// open until the caller has removed its routes to them and calls retire.
 func (d *Decider) Replace(c Config) (retire func()) {
 	old := d.Pools()
 	pools := make([]*Pool, 0, len(c.Pools))

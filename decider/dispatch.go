@@ -11,15 +11,15 @@ const (
 	// stealing: an idle replica takes a request that another one would serve
 	// better when the gain exceeds this many times the tokens computed twice.
 	stealing = 4
-	// lateBlocking is the weight of what a long prompt keeps others waiting, as in
+	// lateBlocking is the weight of the time that a long prompt keeps others waiting, as in
 	// the cost of the policy least_work_late.
 	lateBlocking = 0.4
 	// maxConsidered bounds the requests that are considered for one assignment.
 	maxConsidered = 128
 )
 
-// dispatch assigns what waits to the replicas with capacity, and refuses what
-// has waited too long. The caller holds the lock.
+// dispatch assigns waiting requests to replicas with capacity, and refuses those that have
+// waited too long. The caller holds the lock.
 func (a *admission) dispatch(now time.Duration) {
 	if !a.on() || a.queue.Len() == 0 {
 		return
@@ -43,10 +43,10 @@ func (a *admission) dispatch(now time.Duration) {
 	}
 }
 
-// stall follows whether the process runs. One that was stopped, or that gets little of
-// a processor, cannot know which replicas have had capacity: nobody is refused for the
-// time that it lost while they waited, nor until it has had as much time again to read
-// what happened.
+// stall detects time in which the process did not run. A process that was stopped, or
+// starved of CPU, cannot know which replicas had capacity. The time that it lost does not
+// count against waiting requests, and none is refused until it has had as much time again
+// to read what happened.
 type stall struct {
 	ticked time.Duration // when Dispatch was last called; 0 = never
 	until  time.Duration // nobody is refused before
@@ -57,7 +57,7 @@ const (
 	// stallGap is the longest time between two calls of Dispatch by a process that
 	// runs.
 	stallGap = 60 * time.Millisecond
-	// stallMost bounds what one stop counts for.
+	// stallMost bounds the time that one stop counts for.
 	stallMost = 5 * time.Second
 )
 
@@ -88,7 +88,7 @@ func (a *admission) refuseOverdue(now time.Duration) {
 		d.Wait = now - it.At
 		switch {
 		case a.holdsWithoutReplica(now):
-			// What it would have had at once without being held: a 503, or the
+			// It gets what it would have got at once without being held: a 503, or the
 			// proxy's own answer.
 			a.tryDecide(r, d, now)
 			if d.Status != 0 {
@@ -128,7 +128,7 @@ func (a *admission) assign(it *queue.Item[held], now time.Duration) {
 	a.answer(it)
 }
 
-// leaves takes an item out that goes to a replica, and charges its tenant.
+// leaves removes an item that goes to a replica, and charges its tenant.
 func leaves(a *admission, it *queue.Item[held], now time.Duration) {
 	p := a.pool
 	a.queue.Serve(it)
@@ -138,8 +138,8 @@ func leaves(a *admission, it *queue.Item[held], now time.Duration) {
 	}
 }
 
-// next is the item to be assigned now, with the pool's order beginning with its
-// replica, or nil.
+// next returns the item to assign now, or nil. The pool's order then begins with its
+// replica.
 func (a *admission) next(now time.Duration) *queue.Item[held] {
 	p := a.pool
 	a.mask.on = false
@@ -151,8 +151,8 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 		if len(p.open) > 0 && !a.capacity.blind(now) {
 			return nil
 		}
-		// None is open, or nothing reports how full they are: the proxy is to do
-		// what it can. One request at a time is enough to learn more.
+		// No replica is open, or nothing reports how full they are: the proxy does what it
+		// can. One request at a time is enough to learn more.
 		it := a.elsewhere.firstOwn()
 		if it == nil {
 			return nil
@@ -178,7 +178,7 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 	return nil
 }
 
-// pick is the tenant's item to be assigned now, or nil.
+// pick returns the tenant's item to assign now, or nil.
 func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Duration) *queue.Item[held] {
 	p := a.pool
 	scored := a.Band(band).Order == queue.ByWork
@@ -212,8 +212,8 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 	return best
 }
 
-// begin begins to count what is held for each replica. A replica that many requests
-// wait for looks as good as free otherwise, and all wait for it beside idle ones.
+// begin starts counting the requests held for each replica. Without the count, a replica
+// that many requests wait for would look free, and all would wait for it beside idle ones.
 func (a *admission) begin() {
 	n := len(a.pool.replicas)
 	a.ahead = slices.Grow(a.ahead[:0], n)[:n]
@@ -224,8 +224,8 @@ func (a *admission) begin() {
 	a.pool.view.ahead = a.ahead
 }
 
-// expect counts the request just ranked, which waits for the first replica of the
-// pool's order. A long prompt counts as a usual one: shorter ones go before it.
+// expect counts the request just ranked as waiting for the first replica of the pool's
+// order. A long prompt counts as a usual one: shorter ones go before it.
 func (a *admission) expect() {
 	p := a.pool
 	if len(p.order) > 0 {
@@ -234,7 +234,7 @@ func (a *admission) expect() {
 	}
 }
 
-// end ends what begin has begun.
+// end stops the count that begin started.
 func (a *admission) end() { a.pool.view.ahead = nil }
 
 // place finds the replica that r may be assigned to now, puts it first into the
@@ -256,8 +256,8 @@ func (a *admission) place(r *Request, now time.Duration) int {
 	return -1
 }
 
-// thief is an idle replica that had better take the request just ranked than
-// leave it to wait for best; -1 = none.
+// thief returns an idle replica that should take the request just ranked rather than let it
+// wait for best; -1 = none.
 func (a *admission) thief(best int) int {
 	p := a.pool
 	v := &p.view
@@ -288,9 +288,9 @@ func (a *admission) thief(best int) int {
 	return found
 }
 
-// holdsWithoutReplica reports whether requests are held although no replica is
-// open. They are not when the proxy's last report of its servers is old, or
-// when discovery has yet to find the replicas: the proxy may know better.
+// holdsWithoutReplica reports whether requests are held although no replica is open. They
+// are not if the proxy's last report of its servers is old, or if discovery has not found
+// the replicas yet: the proxy may know better.
 func (a *admission) holdsWithoutReplica(now time.Duration) bool {
 	p := a.pool
 	if !a.holds() || !a.HoldWithoutReplica || len(p.open) > 0 || p.config.Unfound {

@@ -1,8 +1,8 @@
 package decider
 
-// Engine is how reports of a replica's engine reach its pool: what it says in
-// its metrics and KV-cache events. Reports of a replica that is not in the pool
-// are ignored. The methods are safe for concurrent use and take the pool's lock.
+// Engine passes reports of a replica's engine to its pool: its metrics and KV-cache events.
+// Reports of a replica that is not in the pool are ignored. The methods are safe for
+// concurrent use and take the pool's lock.
 type Engine struct {
 	pool    *Pool
 	replica string

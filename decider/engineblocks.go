@@ -34,9 +34,9 @@ func (e Engine) UnfollowBlocks(follower uint64) {
 	}
 }
 
-// ChangeBlocks reports changes of the cache of the replica's engine, in order. It
-// returns false when the cache model is no longer that follower's, which must
-// then follow anew.
+// ChangeBlocks reports changes of the cache of the replica's engine, in order. It returns
+// false if that follower no longer owns the cache model; the caller must then call
+// FollowBlocks again.
 func (e Engine) ChangeBlocks(follower uint64, changes []BlockChange) bool {
 	p, r := e.lock()
 	defer p.mu.Unlock()

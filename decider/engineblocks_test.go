@@ -94,7 +94,7 @@ func TestFollowersTakeTurns(t *testing.T) {
 	}
 	m := p.replicas[0].cache
 	if m.Has(1) || again == old {
-		t.Error("the new follower begins with what the old one told")
+		t.Error("the new follower begins with the blocks of the old one")
 	}
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server)})
 	p.Engine("r0").ChangeBlocks(again, []BlockChange{{Key: 5, Stored: true}})

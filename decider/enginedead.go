@@ -2,8 +2,8 @@ package decider
 
 import "time"
 
-// Dead reports that the engine itself says that it cannot serve, though its server
-// answers. The replica is ejected for that long, whatever its requests seem to show.
+// Dead reports that the engine declares itself unable to serve, though its server answers.
+// The replica is ejected for that time, whatever its requests show.
 func (e Engine) Dead(lasting time.Duration) {
 	p, r := e.lock()
 	defer p.mu.Unlock()
@@ -20,8 +20,7 @@ func (e Engine) Dead(lasting time.Duration) {
 	p.admission.dispatch(now)
 }
 
-// Alive reports that the engine says that it can serve again: it is another one, with
-// an empty cache.
+// Alive reports that the engine can serve again: it is a new one, with an empty cache.
 func (e Engine) Alive() {
 	p, r := e.lock()
 	defer p.mu.Unlock()

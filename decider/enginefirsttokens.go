@@ -10,18 +10,18 @@ type firstTokens struct {
 	// not counted yet, as far as is known, and creditAt when that last grew.
 	credit   int
 	creditAt time.Duration
-	// remote is how many it has counted, as far as is known, of requests whose prompts
-	// were computed elsewhere.
+	// remote is how many of the first tokens it has counted belong to requests whose
+	// prompts were computed elsewhere, as far as is known.
 	remote int
 }
 
-// countedFor is how long after a report the engine's count is relied on.
+// countedFor is how long the engine's count is trusted after a report.
 const countedFor = 10 * time.Second
 
-// FirstTokens reports that n more requests have had their first token since the
-// last call, by the engine's own count; 0 is a report as well. Prompts are
-// computed first in, first out: those are the n oldest whose first token is not
-// known, less those that the proxy reported first.
+// FirstTokens reports that n more requests have had their first token since the last call,
+// by the engine's own count; 0 is a report as well. Prompts are computed first in, first
+// out: the n are the oldest requests whose first token is not known, minus those that the
+// proxy reported first.
 func (e Engine) FirstTokens(n int) {
 	p, r := e.lock()
 	defer p.mu.Unlock()

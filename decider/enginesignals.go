@@ -20,8 +20,8 @@ type Signals struct {
 // signalMemory is after how long a signal has 1/e of its weight.
 const signalMemory = 5 * time.Second
 
-// localLoad is what the pool itself has counted of a replica at one moment, in
-// the units of Signals.
+// localLoad is the pool's own count of a replica's load at one moment, in the units of
+// Signals.
 type localLoad struct{ waiting, running, usage float64 }
 
 // Signals reports the engine's load now; s.At and s.Known are set by the pool.
@@ -82,10 +82,10 @@ func (r *Replica) trust(now time.Duration) float64 {
 	return r.trusted.weight
 }
 
-// What follows is the pool's own count, and as much of what the engine then
-// said differently as its age allows. So requests sent since the engine spoke
-// count at once, those that reach it from elsewhere count as long as it says
-// so, and an engine that falls silent is soon judged by the count alone.
+// The estimates below are the pool's own count plus the difference to the engine's last
+// report, weighted by the age of that report. So requests sent since the report count at
+// once, requests from elsewhere count as long as the engine reports them, and an engine
+// that stops reporting is soon judged by the pool's count alone.
 
 // WaitingRequests estimates how many requests replica i has before their first
 // token. It is a prediction where the feed does not report first tokens as they
@@ -100,7 +100,7 @@ func (v *View) WaitingRequests(i int) float64 {
 	return max(0, n)
 }
 
-// RunningRequests estimates how many requests replica i generates tokens for.
+// RunningRequests estimates how many requests replica i is generating tokens for.
 func (v *View) RunningRequests(i int) float64 {
 	r := v.Replicas[i]
 	v.PrefillBacklog(i)
@@ -129,8 +129,8 @@ func (v *View) Throughput(i int) float64 {
 	return own + w*(r.signals.Throughput-own)
 }
 
-// Foreign estimates how many requests replica i has that the pool does not know
-// of, and the prefill cost of those of them that wait, as its engine reports.
+// Foreign estimates, from the engine's reports, how many requests replica i has that the
+// pool does not know, and the prefill cost of those that still wait.
 func (v *View) Foreign(i int) (requests, backlog float64) {
 	r := v.Replicas[i]
 	w := r.trust(v.Now)
@@ -153,6 +153,6 @@ func (v *View) TokensInUse(i int) float64 {
 	return v.pool.account.inUse(r, r.trust(v.Now))
 }
 
-// Generated estimates how many output tokens a request that runs has in the mean, by
-// what engines report of their caches; 0 where none does.
+// Generated estimates the mean number of output tokens that a running request has so far,
+// from what engines report of their caches; 0 if none does.
 func (v *View) Generated() float64 { return v.pool.growth.perRequest(&v.pool.members, v.Now) }

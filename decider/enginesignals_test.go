@@ -82,7 +82,7 @@ func TestTheEngineSizesTheMirror(t *testing.T) {
 	}
 	p.Engine("r1").Signals(Signals{CacheTokens: 25_600})
 	if blocks() != [2]int{DefaultCacheTokens / 256, 100} {
-		t.Errorf("%v blocks after r1 told its size", blocks())
+		t.Errorf("%v blocks after r1 reported its size", blocks())
 	}
 	p.configure(p.config) // a reload forgets nothing of it
 	if blocks()[1] != 100 || p.Status().Replicas[1].CacheTokens != 25_600 {
@@ -111,18 +111,18 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 		p, clock := newTestPool(LeastWork{}, 1)
 		p.Engine("r0").FirstTokens(0)
 		type request struct {
-			id                   ID
-			first, told, skipped bool
+			id                       ID
+			first, reported, skipped bool
 		}
 		var queue []*request // in the engine's order, without those that left
-		var lines []*request // what the proxy will tell, in order
+		var lines []*request // what the proxy will report, in order
 		counted := 0
 		line := func() {
 			q := lines[0]
 			lines = lines[1:]
 			if rapid.Bool().Draw(t, "end") {
 				p.Finished(Outcome{ID: q.id, Server: []byte("r0"), TTFT: time.Millisecond})
-				q.told = true
+				q.reported = true
 			} else {
 				p.FirstToken(q.id, []byte("r0"))
 			}
@@ -142,7 +142,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 					if !q.first && !q.skipped {
 						q.first = true
 						counted++
-						if rapid.Bool().Draw(t, "proxy tells") {
+						if rapid.Bool().Draw(t, "proxy reports") {
 							lines = append(lines, q)
 						}
 						break
@@ -168,7 +168,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 		for _, q := range queue {
 			v := p.find(q.id)
 			switch {
-			case q.skipped || q.told:
+			case q.skipped || q.reported:
 				if v != nil {
 					t.Fatal("a reservation outlived its end")
 				}

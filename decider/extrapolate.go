@@ -6,14 +6,14 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// extrapolate returns the request's blocks and, where its body was truncated or
-// its first blocks alone are kept, made-up keys for the other blocks: one for each block that the
-// prompt is long, chained to the last one seen. So two prompts that are equal as
-// far as they were seen count as equal to the end of the shorter one. That holds
-// for the turns of a conversation. It does not hold where no more was seen than
-// what many conversations begin with: then requests for the last block seen come
-// faster than one conversation has turns, and nothing is made up. blockTokens is
-// the length of a block as configured. The result is valid until the next call.
+// extrapolate returns the request's blocks. If the body was truncated, or only its first
+// blocks are kept, it adds made-up keys for the remaining blocks of the prompt, chained to
+// the last block seen. Two prompts that are equal as far as they were seen then count as
+// equal to the end of the shorter one. That is right for the turns of a conversation. It is
+// wrong if the part seen is a beginning that many conversations share: then the last block
+// seen is requested more often than one conversation has turns, and nothing is made up.
+// blockTokens is the length of a block as configured. The result is valid until the next
+// call.
 func (m *cacheModel) extrapolate(r *Request, blockTokens int, now time.Duration) []uint64 {
 	n := r.Input / blockTokens
 	if m.model == nil || !r.Cut && !r.Short || len(r.Blocks) == 0 || len(r.Blocks) >= n {
@@ -41,7 +41,7 @@ func rankWhole(p *Pool, r *Request, now time.Duration) {
 	p.rank(r, &p.admission.mask, now)
 }
 
-// prospectsWhole is prospects, likewise.
+// prospectsWhole is prospects with the same blocks.
 func prospectsWhole(p *Pool, r *Request, now time.Duration) (prefill float64, soonest time.Duration) {
 	seen := r.Blocks
 	r.Blocks = p.caches.extrapolate(r, p.config.BlockTokens, now)

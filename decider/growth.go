@@ -2,9 +2,9 @@ package decider
 
 import "time"
 
-// growth is how many output tokens a request on a replica has generated in the mean.
-// Those that run have about as many before them again, whatever the lengths of
-// answers are. It lives under the pool's lock.
+// growth estimates how many output tokens running requests have generated in the mean. On
+// average they have as many still to come, whatever the lengths of answers are. It lives
+// under the pool's lock.
 type growth struct {
 	generated float64
 	at        time.Duration // when it was worked out; 0 = never
@@ -13,8 +13,8 @@ type growth struct {
 // growthEvery is how often it is worked out anew.
 const growthEvery = 100 * time.Millisecond
 
-// perRequest is the mean over the replicas whose engines report the use of their
-// cache, 0 if none does. What an engine uses beyond the prompts is output.
+// perRequest is the mean over the replicas whose engines report the use of their cache,
+// 0 if none does. KV cache in use beyond the prompts is output.
 func (g *growth) perRequest(m *members, now time.Duration) float64 {
 	if g.at > 0 && now-g.at < growthEvery {
 		return g.generated

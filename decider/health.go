@@ -2,19 +2,19 @@ package decider
 
 import "time"
 
-// Evidence against a replica is hard or soft. Hard is that it took no connection:
-// it is ejected for ejectFirst, then for twice as long with each further failure in
-// a row up to ejectMost. After that it gets one request at a time until one shows
-// that it works.
+// Evidence against a replica is hard or soft. Hard evidence is a connection that it did not
+// take: it is ejected for ejectFirst, and for twice as long with each further failure in a
+// row, up to ejectMost. After that it gets one request at a time until one shows that it
+// works.
 //
-// Soft is an answer of 502 to 504, silence, and a break: a client may have caused
-// them, and a proxy reports the same of some streams that their clients have left.
-// A break ejects for ejectBroken, long enough for the other streams of a replica
-// that died to break as well and for the next connection to be refused. Beyond
-// that, soft evidence ejects only when a window holds softMoments of it, apart from
-// each other, and no more successes than failures. It never ejects more than half
-// of the pool: what happens to more replicas than that is not theirs. An answer of
-// 500 or 501 is no evidence: the request brings it with it.
+// Soft evidence is an answer of 502 to 504, a timeout, or a broken stream: a client may
+// have caused it, and a proxy reports the same for some streams whose clients left. A break
+// ejects for ejectBroken, long enough for the other streams of a replica that died to break
+// as well and for the next connection to be refused. Beyond that, soft evidence ejects only
+// when a window holds softMoments of it, apart from each other, and no more successes than
+// failures. It never ejects more than half of the pool: a failure of more replicas than
+// that is not their own. An answer of 500 or 501 is no evidence: the request itself causes
+// it.
 const (
 	ejectBroken = 250 * time.Millisecond
 	ejectFirst  = time.Second
@@ -35,13 +35,13 @@ type health struct {
 	failures  int           // ejections in a row without a success: it is suspect
 	hardUntil time.Duration // ejected by hard evidence before
 	softUntil time.Duration // by soft
-	deadUntil time.Duration // by its engine's own word
+	deadUntil time.Duration // as its engine itself reported
 	probed    time.Duration // when a suspect got its last request; 0 = it has none
 	broke     time.Duration // when a break last ejected it
 	soft      softEvidence
 }
 
-// ejectedUntil is when its ejection ends; not chosen before, unless nothing else is
+// ejectedUntil is when its ejection ends. Until then it is chosen only if nothing else is
 // left.
 func (h *health) ejectedUntil() time.Duration { return max(h.hardUntil, h.softUntil, h.deadUntil) }
 
@@ -151,8 +151,8 @@ func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
 	return true
 }
 
-// worked notes a success of r, which ends its ejection. Of an engine that is dead it
-// is none: its streams end with an error that a proxy does not see.
+// worked notes a success of r, which ends its ejection. A dead engine has no successes: its
+// streams end with an error that a proxy does not see.
 func (m *members) worked(r *Replica, now time.Duration) {
 	if now < r.deadUntil {
 		return
@@ -163,8 +163,8 @@ func (m *members) worked(r *Replica, now time.Duration) {
 	m.readmit(r)
 }
 
-// answered notes that a request has reached r: a suspect that had refused
-// connections is none any more.
+// answered notes that a request has reached r: a replica that had refused connections is no
+// longer suspect.
 func (m *members) answered(v *reservation) {
 	if r := v.replica; v.decided == r && r.probed > 0 && v.at >= r.hardUntil && r.hardUntil > r.softUntil {
 		m.readmit(r)
@@ -179,8 +179,8 @@ func (m *members) readmit(r *Replica) {
 	r.failures, r.hardUntil, r.softUntil, r.probed, r.broke = 0, 0, 0, 0, 0
 }
 
-// trusted reports whether r may be chosen by what is known of its health. A suspect
-// whose ejection is over takes one request at a time.
+// trusted reports whether r's health allows choosing it. A suspect whose ejection is
+// over takes one request at a time.
 func (m *members) trusted(r *Replica, now time.Duration) bool {
 	switch {
 	case now < r.ejectedUntil():
@@ -194,10 +194,10 @@ func (m *members) trusted(r *Replica, now time.Duration) bool {
 	return true
 }
 
-// judge counts the end of a request for or against the replicas that had it:
-// served is the one that the proxy names last, v its reservation; each may be nil.
-// An end without a decision of ours is evidence of nothing: anybody who reaches the
-// feed may report one, as he cannot know the id of a request that was decided.
+// judge counts the end of a request for or against the replicas that had it: served is the
+// one that the proxy names last, v its reservation; each may be nil. An end without a
+// decision of ours proves nothing: anyone who reaches the feed can report one, while nobody
+// can guess the id of a request that was decided.
 func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Duration) {
 	if v == nil || v.decided == nil && !v.unguided {
 		if served != nil && o.End == Served {

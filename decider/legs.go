@@ -19,12 +19,12 @@ const (
 // String is the role's name.
 func (r Role) String() string { return [...]string{"both", "prefill", "decode"}[r] }
 
-// legs has prompts computed on prefill replicas. The proxy sends a request to its decode
-// replica, and names a prefill replica in a header: a sidecar of the decode replica has
-// the prompt computed there, with an answer of one token, and has the KV cache brought
-// over. That part of the request is its leg. It is a reservation of its own on the
-// prefill replica, of which no proxy reports anything. It ends when that engine has
-// counted its first token, or with the first token or the end of the request.
+// legs chooses prefill replicas for prompts. The proxy sends a request to its decode
+// replica, and names a prefill replica in a header: a sidecar of the decode replica sends
+// the prompt there, for an answer of one token, and fetches the KV cache. That part of the
+// request is its leg. It is a separate reservation on the prefill replica. No proxy reports
+// on it: it ends when the engine has counted its first token, or with the first token or
+// the end of the request.
 //
 // It lives under the pool's lock.
 type legs struct {
@@ -51,16 +51,16 @@ func (l *legs) configure(policy Policy) {
 	l.observer, _ = policy.(Observer)
 }
 
-// transfers learns how long a prefill replica takes to send a KV cache. It knows of
-// those only whose prefill replica counts its first tokens: else the speed that is
-// learned of the replica includes the transfer.
+// transfers learns how long a prefill replica takes to send a KV cache. It learns only from
+// prefill replicas that count their first tokens: otherwise the speed learned for the
+// replica includes the transfer.
 type transfers struct{ tokens, seconds float64 }
 
 const (
 	// transfersMemory is how many tokens count.
 	transfersMemory = 500_000
-	// Before anything is known, a transfer is assumed to take a quarter of the time in which
-	// a prompt is computed at the speed that is assumed then.
+	// Until transfers were measured, one is assumed to take a quarter of the time of the
+	// prefill at the initial speed.
 	transfersPrior        = 20_000
 	transfersPriorSeconds = transfersPrior / initialSpeed / 4
 )
@@ -87,10 +87,10 @@ type Legs struct {
 	Here    float64 `json:"here_s"`     // expected seconds that it costs on the decode replica, with what it delays there
 }
 
-// choose returns the prefill replica that is to compute r's prompt for decode, nil if
-// decode does it. A leg is made where it costs less time: it delays the first token by
-// what is ahead of it and by the transfer. On the decode replica the prompt would also
-// delay each answer that is being generated there.
+// choose returns the prefill replica that is to compute r's prompt, or nil if decode
+// computes it. A leg is made if it costs less time: it delays the first token by the queue
+// ahead of it and by the transfer. On the decode replica the prompt would also delay every
+// answer that is being generated there.
 func (l *legs) choose(p *Pool, r *Request, decode *Replica, now time.Duration) (prefill *Replica, why Legs) {
 	v := &p.view
 	why.Why = "no_prefill_replica"
@@ -118,7 +118,7 @@ func (l *legs) choose(p *Pool, r *Request, decode *Replica, now time.Duration) (
 	}
 	why.There = l.total(v, best)
 	why.Here = l.total(v, d) + v.PrefillCost(d)/max(v.PrefillSpeed(d), 1)*v.RunningRequests(d)*l.weight()
-	// What is to be sent from there before may take longer than what is to be computed.
+	// Earlier transfers from there may take longer than the prefill.
 	why.Moved = max(0, l.transfers.expected(p.replicas[best].moving)-why.There) + l.transfers.expected(missing)
 	leg := why.There+why.Moved <= why.Here
 	why.Why = "time"
@@ -133,16 +133,16 @@ func (l *legs) choose(p *Pool, r *Request, decode *Replica, now time.Duration) (
 	return prefill, why
 }
 
-// total is how long a request waits in all for its prompt to be computed on replica i,
-// and those wait for it that are queued there: others will come behind this one.
+// total is the wait for r's prompt to be computed on replica i, in seconds, plus what it
+// would add to the waits of as many requests behind it as are queued there now.
 func (l *legs) total(v *View, i int) float64 {
 	own := v.PrefillCost(i)
 	return (v.PrefillBacklog(i) + own*float64(1+v.PrefillQueueLen(i))) / max(v.PrefillSpeed(i), 1)
 }
 
-// firstTokenDue is the time to a first token that most services promise. A delay of an
-// answer counts as much less than one before its first token as answers take longer than
-// that: it is spread over all of the answer.
+// firstTokenDue is the time to a first token that most services promise. A delay during an
+// answer counts less than one before its first token, by the ratio of this time to that of
+// an answer: it is spread over the whole answer.
 const firstTokenDue = 2.0
 
 // usualAnswer is how long answers take where that is not known yet, in seconds.
@@ -171,7 +171,7 @@ func (l *legs) answered(v *reservation, o *Outcome, now time.Duration) {
 	l.answer += (took - l.answer) / answersOver
 }
 
-// preview is choose without a trace.
+// preview is choose without side effects.
 func (l *legs) preview(p *Pool, r *Request, decode *Replica, now time.Duration) (x Legs) {
 	chance := p.view.Rand
 	defer func() { p.view.Rand = chance }()
@@ -196,8 +196,8 @@ func (l *legs) explain(p *Pool, c *Candidate, rep *Replica, now time.Duration) {
 	}
 }
 
-// rank returns the index of the best prefill replica for r, -1 if none can take it. What
-// the view shows of the decode replicas is as before.
+// rank returns the index of the best prefill replica for r, -1 if none can take it. The
+// view of the decode replicas is unchanged afterwards.
 func (l *legs) rank(p *Pool, r *Request, now time.Duration) int {
 	v := &p.view
 	l.usable = l.usable[:0]
@@ -237,8 +237,8 @@ func legOf(id ID) ID {
 	return id
 }
 
-// begin reserves the leg of r on prefill, before the request itself: who goes through
-// the reservations and ends one comes to no other that ends with it.
+// begin reserves the leg of r on prefill, before the request itself, so that a loop over
+// the reservations which ends one does not come to another that ended with it.
 func (l *legs) begin(p *Pool, r *Request, prefill *Replica, now time.Duration) {
 	id := legOf(r.ID)
 	if old := p.find(id); old != nil {
@@ -327,7 +327,7 @@ func (l *legs) works(p *Pool, r *Replica, now time.Duration) {
 	}
 }
 
-// observerOf is who follows what becomes of v: the policy that has chosen its replica.
+// observerOf returns the observer of v: the policy that has chosen its replica.
 func observerOf(p *Pool, v *reservation) Observer {
 	if v.leg {
 		return p.legs.observer
@@ -346,7 +346,7 @@ func (r *Replica) arrived(v *reservation) {
 	}
 }
 
-// ended ends the leg of v, which has ended so.
+// ended ends the leg of v, which has ended with o.
 func (l *legs) ended(p *Pool, v *reservation, o *Outcome, now time.Duration) {
 	l.answered(v, o, now)
 	leg := l.of(p, v)
@@ -361,11 +361,10 @@ func (l *legs) ended(p *Pool, v *reservation, o *Outcome, now time.Duration) {
 	p.report.ended(leg, &own)
 }
 
-// failed reports whether the failure of v is its leg's: the sidecar answers with an
-// error of a gateway when it does not reach the prefill replica, as it does when its own
-// engine is gone. While nothing shows that the prompt was computed, the prefill replica
-// is the one to leave out for a while: nothing is lost without it, as the decode
-// replicas then compute prompts themselves.
+// failed reports whether the failure of v counts against its leg. The sidecar answers with
+// a gateway error when it does not reach the prefill replica, and also when its own engine
+// is gone. Unless the prompt is known to be computed, the prefill replica is left out for a
+// while: that is safe, as the decode replicas then compute prompts themselves.
 func (l *legs) failed(p *Pool, v *reservation, o *Outcome, now time.Duration) bool {
 	if v == nil || v.started {
 		return false

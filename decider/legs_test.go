@@ -282,12 +282,7 @@ func TestLegsLeakNothing(t *testing.T) {
 				p.sweep()
 			},
 		})
-		clock.now += 2 * time.Minute
-		p.sweep()
-		check()
-		if n := p.account.len(); n != 0 {
-			t.Fatalf("%d reservations outlive their leases", n)
-		}
+		expireAll(t, p, clock, check)
 	})
 }
 
@@ -295,14 +290,14 @@ func TestLegsLeakNothing(t *testing.T) {
 func TestLegsAreShared(t *testing.T) {
 	a, clock := newLegsPool(1, 1, func(c *PoolConfig) { c.LegTokens = 1 })
 	b, _ := newLegsPool(1, 1)
-	told := &toldEvents{}
-	a.report.journal = told
+	journal := &eventList{}
+	a.report.journal = journal
 	d, id := decide(a, long)
 	apply := func() {
-		for _, e := range told.list {
+		for _, e := range journal.list {
 			b.peers.apply("a", &e)
 		}
-		told.list = nil
+		journal.list = nil
 	}
 	apply()
 	if p0, d0 := b.byName["p0"], b.byName["d0"]; p0.prefill.uncached != 8000 || d0.prefill.uncached != 0 || d0.inFlight != 1 || d0.remote != 1 {
@@ -321,9 +316,9 @@ func TestLegsAreShared(t *testing.T) {
 	}
 }
 
-type toldEvents struct{ list []Event }
+type eventList struct{ list []Event }
 
-func (t *toldEvents) Add(e *Event) { t.list = append(t.list, *e) }
+func (t *eventList) Add(e *Event) { t.list = append(t.list, *e) }
 
 func TestLegsDoNotAllocate(t *testing.T) {
 	p, _ := newLegsPool(4, 16, func(c *PoolConfig) { c.LegTokens = 1 })

@@ -46,8 +46,9 @@ func (p *Pool) ListedAdapters() (names []string) {
 	return names
 }
 
-// Listing are the replicas whose engines list the adapter, or all if none does: one that
-// has not got it answers no question about it. Without an adapter they are all.
+// Listing returns the replicas whose engines list the adapter: others cannot answer
+// questions about it. It returns all replicas if none lists the adapter, or if adapter is
+// empty.
 func Listing(p *Pool, adapter string) (list []Member) {
 	if adapter == "" {
 		return p.Members()

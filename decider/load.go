@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// loadEstimate predicts each replica's prefill queue: the requests sent to it
-// whose first token has not come, in the order in which they were sent, which is
-// the order in which engines compute prompts. Cost is measured in tokens at what
-// the first token of a prompt costs. It lives under the pool's lock.
+// loadEstimate predicts each replica's prefill queue: the requests sent to it whose first
+// token has not come, in the order in which they were sent, which is the order in which
+// engines compute prompts. The unit of cost is the first token of a prompt. It lives under
+// the pool's lock.
 type loadEstimate struct {
 	reservations *reservations
 	speed        rateEstimator // of prefill, all replicas together
@@ -43,8 +43,8 @@ const typicalOver = 512
 // initialSpeed is the prefill speed, in tokens/s, that a pool starts from.
 const initialSpeed = 10_000.0
 
-// headDone is the share of a prompt that is assumed to be done at most before
-// its first token is reported.
+// headDone is the largest share of a prompt that is assumed to be done before its first
+// token is reported.
 const headDone = 0.95
 
 // prefill is a reservation's part in the prefill queue of its replica.
@@ -61,17 +61,17 @@ type prefill struct {
 	measured      bool    // the time of its first token has been learned from
 }
 
-// reportsExpire is after how long without any report of a first token in the
-// pool the clock takes over: what reports them is dead.
+// reportsExpire is how long the pool waits for a report of any first token before the clock
+// takes over: the reporter is dead.
 const reportsExpire = time.Minute
 
-// overdueAfter is how much later than one and a half times the time predicted a first
-// token is taken for lost, where the engine says that nothing waits for it.
+// overdueAfter is how long after one and a half times its predicted time a first token
+// counts as lost, if the engine reports no waiting requests.
 const overdueAfter = 250 * time.Millisecond
 
-// overtaken is how many first tokens of requests behind it show that the one of a
-// request was lost, unless its engine counts them: its next count takes the request
-// out. Some engines now and then compute a prompt before an earlier one.
+// overtaken is how many requests behind it must have had their first tokens before that of
+// a request counts as lost: some engines now and then compute a prompt before an earlier
+// one. If the engine counts first tokens, its next count removes the request instead.
 const overtaken = 2
 
 // prefillQueue is the predicted queue of one replica.
@@ -87,9 +87,9 @@ type prefillQueue struct {
 	speed       rateEstimator
 }
 
-// speedNoise is the ratio to the pool's speed up to which that of a replica is
-// taken for noise: as if it were real, idle replicas that are alike would be no
-// ties, and one of them would get all requests.
+// speedNoise is the ratio within which the speed of a replica counts as equal to the
+// pool's. Otherwise equal idle replicas would never tie, and one of them would get all
+// requests.
 const speedNoise = 1.1
 
 // speedOf is the replica's prefill speed in tokens/s: its own if it really differs
@@ -120,8 +120,8 @@ func (l *loadEstimate) totalSpeed(m *members) (sum float64) {
 	return max(sum, 1)
 }
 
-// use is the share of the prefill speed of all open replicas that requests ask for,
-// 0 to 1, as of the last second.
+// use is the share of the open replicas' prefill speed that requests ask for, 0 to 1, as of
+// the last second.
 func (l *loadEstimate) use(m *members, now time.Duration) float64 {
 	if l.usedAt == 0 || now-l.usedAt >= time.Second {
 		l.used, l.usedAt = min(1, l.demand.rate(now)/l.totalSpeed(m)), max(now, 1)
@@ -129,11 +129,11 @@ func (l *loadEstimate) use(m *members, now time.Duration) float64 {
 	return l.used
 }
 
-// speedKept is after how long without traffic what was learned of speeds counts for
-// 1/e: nothing else would bring back a replica that is avoided because it was slow.
+// speedKept is the time in which learned speeds decay to 1/e without traffic: otherwise a
+// replica that is avoided because it was slow would never be tried again.
 const speedKept = 10 * time.Minute
 
-// forget lets what was learned of speeds fade with time.
+// forget decays learned speeds with time.
 func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 	keep := math.Exp(-float64(now-l.fadedAt) / float64(speedKept))
 	l.fadedAt = now
@@ -203,8 +203,8 @@ func (l *loadEstimate) dequeue(v *reservation, now time.Duration) {
 	q.cost -= w.cost
 }
 
-// advance takes out of r's queue what must be done by the clock, of requests
-// whose first token is not reported, or is lost.
+// advance removes requests from r's queue that must be done by now, if their first tokens
+// are not reported, or were lost.
 func (l *loadEstimate) advance(r *Replica, now time.Duration) {
 	q := &r.prefill
 	for q.n > 0 {
@@ -299,8 +299,8 @@ func (l *loadEstimate) proxyReported(now time.Duration) {
 // first tokens the engine has counted by now, and calls started with each.
 func (l *loadEstimate) oldestDone(r *Replica, n int, now time.Duration, started func(v *reservation)) {
 	q := &r.prefill
-	// Speed is measured only where requests remain: else the engine may have
-	// been done at any time since its last report.
+	// Speed is measured only if requests remain: otherwise the engine may have finished at
+	// any time since its last report.
 	measured, copied := n < q.n, false
 	for ; n > 0 && q.n > 0; n-- {
 		v := l.reservations.at(q.first)
@@ -323,8 +323,8 @@ func (l *loadEstimate) learn(r *Replica, cost, seconds float64) {
 	r.prefill.speed.add(cost, seconds, speed)
 }
 
-// ended notes, as v ends, that its first token was not reported when it came,
-// and learns from its time if that is reported now.
+// ended handles the end of v if its first token was not reported when it came, and learns
+// from its time if that is reported now.
 func (l *loadEstimate) ended(v *reservation, o Outcome) {
 	if !v.request.Stream || v.prefill.reported || v.decided == nil || o.End != Served || !o.computed() {
 		return

@@ -178,7 +178,7 @@ func TestCancelledBeforeItsFirstTokenLeavesNothing(t *testing.T) {
 	}
 }
 
-// backlogs tells the predicted queues after the clock has moved.
+// backlogs returns the predicted queues after the clock has moved.
 func backlogs(p *Pool, clock *testClock, by time.Duration) []float64 {
 	clock.now += by
 	out := make([]float64, len(p.replicas))
@@ -201,7 +201,7 @@ func TestQueueFallsAsTheHeadIsComputed(t *testing.T) {
 	}{
 		{0, 2 * work},
 		{50 * time.Millisecond, 2*work - 0.05*p.load.speedOf(p.replicas[0])},
-		{50 * time.Second, 2*work - headDone*work}, // it was not told: something holds it up
+		{50 * time.Second, 2*work - headDone*work}, // it was not reported: something holds it up
 	} {
 		if got := backlogs(p, clock, c.after)[0]; math.Abs(got-c.want) > 1 {
 			t.Errorf("%v later: %v tokens, want %v", c.after, got, c.want)
@@ -219,7 +219,7 @@ func TestQueueFallsAsTheHeadIsComputed(t *testing.T) {
 
 // Without first tokens the clock empties the queues: of answers that are not
 // streamed, and of all once it shows that the proxy does not tell.
-func TestQueueFallsByTheClockWhereNothingIsTold(t *testing.T) {
+func TestQueueFallsByTheClockWithoutReports(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	plain := func(r *Request) { r.Stream = false }
 	decide(p, document(1, 4, 0), plain)
@@ -239,7 +239,7 @@ func TestQueueFallsByTheClockWhereNothingIsTold(t *testing.T) {
 	}
 	decide(p, document(10, 4, 0))
 	if got := backlogs(p, clock, 10*time.Second)[0]; got != 0 {
-		t.Errorf("streamed, but first tokens are never told: %v tokens after 10 s", got)
+		t.Errorf("streamed, but first tokens are never reported: %v tokens after 10 s", got)
 	}
 	// 1,024 tokens in 0.4 s, in place of 0.1 s as was assumed.
 	if speed := p.load.speedOf(p.replicas[0]); speed > 0.9*initialSpeed {
@@ -322,10 +322,10 @@ func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
 // What runs at one time is in the cache at one time, whatever size is configured,
 // unless the engine itself reports one.
 func TestCacheSizeIsSeen(t *testing.T) {
-	const told = 100 * testBlock
+	const reported = 100 * testBlock
 	p, clock := newTestPool(LeastWork{}, 1)
 	r := p.replicas[0]
-	r.cacheTokens = told
+	r.cacheTokens = reported
 	p.caches.resize(r)
 	run := func(n int) (ids []ID) {
 		for key := range n {
@@ -341,8 +341,8 @@ func TestCacheSizeIsSeen(t *testing.T) {
 		}
 	}
 	run(1)
-	if r.CacheTokens() != told {
-		t.Errorf("one request makes %d tokens of %d", r.CacheTokens(), told)
+	if r.CacheTokens() != reported {
+		t.Errorf("one request makes %d tokens of %d", r.CacheTokens(), reported)
 	}
 	end(run(10))
 	if got := r.CacheTokens() / testBlock; got < 180 || got > 210 {
@@ -352,19 +352,19 @@ func TestCacheSizeIsSeen(t *testing.T) {
 		t.Errorf("of a document of then, %d blocks are believed to be there", got)
 	}
 	run(40)
-	if got := r.CacheTokens(); got != mostSeen*told {
-		t.Errorf("taken for %d tokens, want %d at most", got, mostSeen*told)
+	if got := r.CacheTokens(); got != mostSeen*reported {
+		t.Errorf("taken for %d tokens, want %d at most", got, mostSeen*reported)
 	}
-	// Their ends are never told: nobody knows for how long they ran.
+	// Their ends are never reported: nobody knows for how long they ran.
 	clock.now += 2 * DefaultLease
 	p.sweep()
-	if r.CacheTokens() != told || r.cache.Len() > 100 {
+	if r.CacheTokens() != reported || r.cache.Len() > 100 {
 		t.Errorf("by what had ended it is taken for %d tokens, and holds %d blocks", r.CacheTokens(), r.cache.Len())
 	}
 	run(10)
-	p.Engine(r.name).Signals(Signals{CacheTokens: told + testBlock})
-	if got := r.CacheTokens(); got != told+testBlock {
-		t.Errorf("the engine says %d tokens, taken for %d", told+testBlock, got)
+	p.Engine(r.name).Signals(Signals{CacheTokens: reported + testBlock})
+	if got := r.CacheTokens(); got != reported+testBlock {
+		t.Errorf("the engine says %d tokens, taken for %d", reported+testBlock, got)
 	}
 }
 

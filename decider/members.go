@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// members are the replicas of a pool, and what can be said of all of them
-// together. It lives under the pool's lock.
+// members are the replicas of a pool, with facts about all of them together. It lives under
+// the pool's lock.
 type members struct {
 	replicas []*Replica
 	byName   map[string]*Replica
@@ -118,8 +118,8 @@ func (m *members) settled(now time.Duration) bool {
 	return now >= m.ejectedUntil && m.suspects == 0 && now >= m.slowUntil
 }
 
-// serves reports whether r may be sent requests for an adapter: not if it does
-// not list it while another replica does, even one that is down.
+// serves reports whether r may get requests for an adapter. It may not if another replica
+// lists the adapter, even one that is down, and r does not.
 func (m *members) serves(r *Replica, adapter string) bool {
 	if adapter == "" || !m.anyLists || r.lists == nil || listsName(r.lists, adapter) {
 		return true
@@ -132,8 +132,8 @@ func (m *members) serves(r *Replica, adapter string) bool {
 	return true
 }
 
-// adapterDown reports whether the replicas that list an adapter take no requests,
-// while others do, which would not know it.
+// adapterDown reports whether the replicas that list an adapter take no requests, while
+// others do, which do not have it.
 func (m *members) adapterDown(adapter string) bool {
 	for _, i := range m.open {
 		if m.serves(m.replicas[i], adapter) {
@@ -182,9 +182,8 @@ func (m *members) whyNone(r *Request) string {
 	return "all_full"
 }
 
-// assignSlots gives each replica of list, which replaces old, a slot: a small
-// number that it keeps as long as it is a member, by which tables beside the
-// replicas are indexed.
+// assignSlots gives each replica of list, which replaces old, a slot: a small number that
+// indexes tables beside the replicas. A replica keeps its slot as long as it is a member.
 func assignSlots(list, old []*Replica) {
 	was := map[*Replica]bool{}
 	for _, r := range old {

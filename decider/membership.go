@@ -14,9 +14,9 @@ type ReplicaState struct {
 	Requests int  // that the proxy has there, running or in its queue
 	Queued   int  // of these, in its queue
 	Counted  bool // Requests is known
-	// Origin is the process of the proxy that reports this, as in Request; 0 =
-	// unknown. What it has no more ends reservations of its own requests only:
-	// another proxy, or this one before a reload, may serve the others yet.
+	// Origin is the proxy process that reports this, as in Request; 0 = unknown. Its counts
+	// end only reservations of its own requests: another proxy, or this one before a
+	// reload, may still serve the others.
 	Origin uint64
 }
 
@@ -75,8 +75,8 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 	return changed
 }
 
-// discovered is the list of replicas that states describe, in their order, and
-// whether that is another one than before. limit is that of new replicas.
+// discovered returns the replicas that states describe, in their order, and whether the
+// list has changed. limit is that of new replicas.
 func (m *members) discovered(states []ReplicaState, limit int, now time.Duration) (list []*Replica, changed bool) {
 	if len(m.replicas) == 0 {
 		now -= m.slowStart // the first ones found are the pool's start

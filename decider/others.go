@@ -2,16 +2,17 @@ package decider
 
 import "time"
 
-// OfOthers is the part of what is known of a replica that other agents have told.
+// OfOthers is what other agents have published about a replica.
 type OfOthers struct {
-	Age      float64 `json:"age_s"`           // since one last told of the replica
+	Age      float64 `json:"age_s"`           // since the last report on the replica
 	InFlight int     `json:"in_flight"`       // requests that they have there,
 	Prefill  float64 `json:"prefill_backlog"` // the prefill cost of those whose first token has not come,
 	Cached   int     `json:"cached_tokens"`   // and how much of the prompt such requests share
 }
 
-// toldOf returns what others have told of replica that counts for r; nil if nothing.
-func (s *peers) toldOf(replica *Replica, r *Request, now time.Duration) *OfOthers {
+// publishedOn returns what other agents have published about replica, for r; nil if
+// nothing.
+func (s *peers) publishedOn(replica *Replica, r *Request, now time.Duration) *OfOthers {
 	if replica.peersAt == 0 {
 		return nil
 	}

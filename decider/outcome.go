@@ -114,9 +114,9 @@ func firstToken(p *Pool, v *reservation, ttft time.Duration, inTime bool, now ti
 	p.renew(v, now)
 }
 
-// Failed reports that a replica failed a request which has not ended with that:
-// the proxy asks the agent again. The reservation ends, and the failure counts
-// against the replica if it had the request.
+// Failed reports that a replica failed a request that goes on: the proxy asks the agent
+// again. The reservation ends, and the failure counts against the replica if it had the
+// request.
 func (p *Pool) Failed(id ID, replica string, end End) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +179,7 @@ func (p *Pool) finished(o Outcome) (ttft time.Duration) {
 		v = endUnplaced(p, &o, served, now)
 	}
 	if v == nil || v.decided == nil && !v.unguided {
-		p.gone.add(o.ID) // the question may be waiting yet
+		p.gone.add(o.ID) // the question may still be waiting
 	}
 	if v == nil && reappeared(p, o.ID, now) {
 		p.report.doubted(o.ID, string(o.Server))
@@ -205,9 +205,9 @@ func (p *Pool) finished(o Outcome) (ttft time.Duration) {
 	return ttft
 }
 
-// finishedHere is Finished for a request that may have no reservation here; it
-// returns whether it had one. One that had none may have ended before it was
-// decided: if remember is set, the pool knows it when it is asked for it.
+// finishedHere is Finished for a request that may have no reservation here; it returns
+// whether it had one. A request without one may have ended before it was decided: with
+// remember, the pool recognises the question when it comes.
 func (p *Pool) finishedHere(o Outcome, remember bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A policy, and what a fork adds to it, may panic. Where a proxy waits for the
-// decision, its side recovers, and the proxy goes on without one. Everywhere else
-// the panic would end a goroutine that belongs to all pools: there it is recovered
-// where the policy is called, counted, and reported by Decider.Panics.
+// panics counts the panics of a pool's policy, and of what a fork adds to it. While a proxy
+// waits for the decision, its side recovers, and the proxy goes on without one. Anywhere
+// else a panic would end a goroutine that all pools share: it is recovered where the policy
+// is called, counted, and reported by Decider.Panics.
 type panics struct {
 	n    uint64
 	last string // "" once it was reported
@@ -56,8 +56,8 @@ func (s *selection) counters(dst []Counter) (out []Counter) {
 	return out
 }
 
-// tryDecide is Pool.decide for a request that was held: its goroutine is another's.
-// After a panic the proxy decides by itself.
+// tryDecide is Pool.decide for a held request, called on another goroutine than the
+// request's. After a panic the proxy decides by itself.
 func (a *admission) tryDecide(r *Request, d *Decision, now time.Duration) {
 	p := a.pool
 	defer func() {

@@ -15,7 +15,7 @@ const (
 	AppliedBefore          // the reservation was known, or had ended, or is another agent's
 	UnknownPool            // this agent has no such pool,
 	UnknownReplica         // or the pool no such replica
-	Differs                // what is known of the agent's reservations is not what it has
+	Differs                // our count of the agent's reservations is not its own
 	OutOfBounds            // it has a value that no agent sends
 )
 
@@ -35,8 +35,7 @@ type peer struct {
 	list   uint32
 	at     time.Duration // when an event of it was last applied
 	late   time.Duration // how late its events are
-	// doubted is when it had last not sent a request to a replica that was left to
-	// it; 0 = never.
+	// doubted is when it last failed to use a replica that was left to it; 0 = never.
 	doubted time.Duration
 }
 
@@ -90,7 +89,7 @@ func (d *Decider) ApplyEvent(from string, e *Event) Applied {
 	return p.peers.apply(from, e)
 }
 
-// withinBounds reports whether all values of e are such as agents send.
+// withinBounds reports whether all values of e are ones that agents send.
 func (e *Event) withinBounds() bool {
 	r := &e.Request
 	within := func(n int) bool { return n >= 0 && n <= mostContext }
@@ -178,9 +177,9 @@ func (s *peers) apply(from string, e *Event) Applied {
 	return AppliedNow
 }
 
-// concerned reports whether an event of an agent is about v: one that it has made,
-// or one of this agent that its proxy reports of, or that it has found lost. One of
-// an agent that is silent is everybody's.
+// concerned reports whether an agent may report on v: on a reservation of its own, or on
+// one of this agent that its proxy reports on or that it has found lost. Every agent may
+// report on reservations of a silent one.
 func (s *peers) concerned(from string, e *Event, v *reservation) bool {
 	if !e.Other {
 		return v.from == from
@@ -231,23 +230,23 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 	return AppliedNow
 }
 
-// request is what an event tells of a request of the pool.
+// request returns the request of an event, as one of the pool.
 func (e *Event) request(p *Pool) Request {
-	told := &e.Request
+	from := &e.Request
 	r := Request{
-		ID: e.ID, Pool: p, LoRA: told.LoRA, Session: told.Session, HasSession: told.HasSession, Stream: told.Stream,
-		Input: told.Input, Output: told.Output, TextBytes: told.TextBytes, ExactTokens: told.ExactTokens,
+		ID: e.ID, Pool: p, LoRA: from.LoRA, Session: from.Session, HasSession: from.HasSession, Stream: from.Stream,
+		Input: from.Input, Output: from.Output, TextBytes: from.TextBytes, ExactTokens: from.ExactTokens,
 	}
-	if told.KeyScheme != 0 && told.KeyScheme == keyScheme(p) {
-		r.Blocks = told.Blocks
+	if from.KeyScheme != 0 && from.KeyScheme == keyScheme(p) {
+		r.Blocks = from.Blocks
 	}
 	if p.admission.on() {
-		r.Band, r.Tenant = p.admission.Index(told.Band), told.Tenant
+		r.Band, r.Tenant = p.admission.Index(from.Band), from.Tenant
 	}
 	return r
 }
 
-// renewed notes that something was last reported of v so long ago.
+// renewed notes that v was last reported so long ago.
 func (a *account) renewed(v *reservation, ago, now time.Duration) {
 	v.lease = now + max(a.lease-ago, 0)
 	a.place(v)
@@ -295,8 +294,8 @@ func (s *peers) ended(v *reservation, e *Event, now time.Duration) {
 	}
 }
 
-// endUnlisted ends the reservations of an agent which the list just ended does not
-// have.
+// endUnlisted ends the reservations of an agent that are not in its list, which is now
+// complete.
 func (s *peers) endUnlisted(from string, list uint32, now time.Duration) {
 	all := &s.pool.account.reservations
 	for i := all.slots[0].next; i != 0; {
@@ -308,9 +307,8 @@ func (s *peers) endUnlisted(from string, list uint32, now time.Duration) {
 	}
 }
 
-// Silent notes that nothing is heard of an agent any more: its reservations end
-// when their replicas hold fewer requests, or with their leases. It lasts until the
-// agent has listed what it has.
+// Silent notes that an agent no longer sends anything: until it has listed its reservations
+// again, they end when their replicas hold fewer requests, or with their leases.
 func (d *Decider) Silent(from string) {
 	for _, p := range d.Pools() {
 		p.mu.Lock()

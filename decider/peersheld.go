@@ -16,17 +16,17 @@ const (
 	// patience is how long a replica is left to a request that another agent holds,
 	// beyond what its messages need,
 	patience = 30 * time.Millisecond
-	// mostLate the longest time that they are believed to need,
+	// mostLate the longest time that they are assumed to need,
 	mostLate = 50 * time.Millisecond
-	// and passedFor for how long it is not left to it again if that did not send it.
+	// and passedFor how long the request is passed over if its agent has not sent it.
 	passedFor = time.Second
 	// leftApart is when a replica left to a request was not left without a break.
 	leftApart = 60 * time.Millisecond
 )
 
-// elsewhere is what an admission knows of a request that another agent holds. That
-// agent sends it. This one leaves it the replica that it should go to, for a while:
-// all know the same queue, and so agree on who is next.
+// elsewhere is what an admission knows of a request that another agent holds. That agent
+// sends it. For a while, this one leaves it the replica that it should go to: all agents
+// know the same queue, and so agree on who is next.
 type elsewhere struct {
 	from   string
 	listed uint32 // the list that had it last
@@ -36,7 +36,7 @@ type elsewhere struct {
 	turn         uint64        // the call of dispatch that has left it a replica
 }
 
-// left is what is left on a replica to requests that other agents hold.
+// left is the room on a replica that is left to requests of other agents.
 type left struct {
 	requests int
 	cost     float64 // of prefill
@@ -75,9 +75,8 @@ func (h *holdsElsewhere) passes(it *queue.Item[held], now time.Duration) bool {
 	return x != nil && (x.turn == h.turn || now < x.doubted || h.pool.peers.doubts(x.from))
 }
 
-// leave leaves the first replica of the pool's order to a request that another agent
-// holds and is about to send there. If that does not for long, the request is passed
-// over.
+// leave leaves the first replica of the pool's order to a request that another agent holds
+// and is about to send there. If that agent takes too long, the request is passed over.
 func (h *holdsElsewhere) leave(it *queue.Item[held], now time.Duration) {
 	p, x := h.pool, it.Value.elsewhere
 	x.turn = h.turn
@@ -101,8 +100,8 @@ func (h *holdsElsewhere) leave(it *queue.Item[held], now time.Duration) {
 	}
 }
 
-// doubts reports whether an agent has not sent a request to a replica that was left
-// to it, and nothing was heard of it since.
+// doubts reports whether an agent failed to use a replica that was left to it, and has sent
+// nothing since.
 func (s *peers) doubts(from string) bool {
 	x := s.byName[from]
 	return x == nil || x.silent || x.doubted > 0 && x.at <= x.doubted
@@ -123,7 +122,7 @@ func (h *holdsElsewhere) firstOwn() *queue.Item[held] {
 	return nil
 }
 
-// heldElsewhere takes in a request that another agent holds.
+// heldElsewhere notes a request that another agent holds.
 func (s *peers) heldElsewhere(from string, x *peer, e *Event, now time.Duration) Applied {
 	p := s.pool
 	a := &p.admission
@@ -198,8 +197,8 @@ func (h *holdsElsewhere) sent(v *reservation, now time.Duration) {
 	a.queue.Recycle(it)
 }
 
-// drop drops what an agent held, but for what its list just ended has; all
-// of it if there is no list.
+// drop drops the held requests of an agent that are not in its list, which is now complete;
+// all of them if there is no list.
 func (h *holdsElsewhere) drop(from string, list uint32) {
 	if h.n == 0 {
 		return

@@ -122,7 +122,7 @@ func TestLostAgentHoldsNothingUp(t *testing.T) {
 	next := submit(c.pool(0))
 	finish(c.pool(0), own)
 	if !next.answered() {
-		t.Error("it is left once more to an agent that nothing is heard of")
+		t.Error("it is left once more to an agent that sends nothing")
 	}
 	c.d[0].Silent("b")
 	if n := c.pool(0).admission.queue.Len(); n != 0 {
@@ -206,7 +206,7 @@ func TestHeldElsewhereListed(t *testing.T) {
 	c.tapes[1].take()
 	missed := submit(c.pool(1))
 	c.tapes[1].take()
-	c.d[1].TellAll()
+	c.d[1].PublishAll()
 	c.share()
 	c.want("listed", 2)
 	for _, x := range []*client{kept, missed} {
@@ -216,7 +216,7 @@ func TestHeldElsewhereListed(t *testing.T) {
 	}
 	// Without an admission nothing waits, also elsewhere.
 	c.d[0].Apply(Config{Pools: []PoolConfig{{Name: "llama", Policy: &prefixPolicy{}, PolicyName: "test", Replicas: replicas(2)}}})
-	c.d[1].TellAll()
+	c.d[1].PublishAll()
 	c.share()
 	if c.pool(0).admission.elsewhere.n != 0 {
 		t.Error("a pool that holds nothing knows of what others hold")

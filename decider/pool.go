@@ -25,8 +25,8 @@ type PoolConfig struct {
 	// PrefillPolicy is another instance of the policy, which ranks the replicas that only
 	// compute prompts; nil = these are not used.
 	PrefillPolicy Policy
-	// LegTokens, unless 0, has a prefill replica compute every prompt of which the decode
-	// replica lacks so many tokens, whatever takes less time.
+	// LegTokens, unless 0, sends every prompt of which the decode replica lacks that many
+	// tokens to a prefill replica, even if that takes longer.
 	LegTokens int
 	Replicas  []ReplicaConfig
 	Discover  bool          // replicas come from the proxy, by Pool.Discovered
@@ -55,8 +55,8 @@ type PoolConfig struct {
 
 	BlockTokens int // prompt tokens in one of Request.Blocks; 0 = DefaultBlockTokens
 	CacheTokens int // KV cache of a replica in tokens, as far as known; 0 = DefaultCacheTokens
-	// CPUCacheTokens is what a replica's host keeps of what its GPU evicts, in tokens, where
-	// the cache is predicted; 0 = nothing.
+	// CPUCacheTokens is how many tokens a replica's host keeps after its GPU has evicted
+	// them, where the cache is predicted; 0 = none.
 	CPUCacheTokens int
 	// ContextTokens is the context length of the model, a prompt and its answer; 0 =
 	// as the engines report it.
@@ -66,10 +66,9 @@ type PoolConfig struct {
 // DefaultBlockTokens is how many tokens a block of BlockBytes holds.
 const DefaultBlockTokens = BlockBytes / bytesPerToken
 
-// DefaultCacheTokens is about what a replica holds whose model fits its
-// hardware: the space that a 70B model leaves on four accelerators of 80 GB,
-// or an 8B model on one. Half or twice as much costs some percent of the time
-// to first token.
+// DefaultCacheTokens is about what a replica holds if its model fits its hardware: the
+// space that a 70B model leaves on four accelerators of 80 GB, or an 8B model on one. Half
+// or twice as much costs some percent of the time to first token.
 const DefaultCacheTokens = 500_000
 
 // DefaultLoRASlots is how many adapters an engine is assumed to keep loaded.
@@ -101,13 +100,13 @@ type Pool struct {
 	account                    // what is reserved
 	legs          legs         // prompts computed on other replicas
 	admission     admission    // what waits
-	gone          tombstones   // what ended before it was decided
-	unplaced      reservations // what the proxy places, until it says where
+	gone          tombstones   // requests that ended before they were decided
+	unplaced      reservations // requests that the proxy places, until it reports where
 	bytesPerToken bytesPerTokenEstimator
 	answers       answerEstimator
 	shadow        shadow
 
-	reportedAt time.Duration // when the proxy last reported anything of a request
+	reportedAt time.Duration // when the proxy last reported on any request
 	statesAt   time.Duration // when it last reported the state of its servers
 
 	reclaims reclaims // reservations whose outcomes were lost
@@ -145,6 +144,6 @@ func newPool(name string, d *Decider, r *rand.Rand) *Pool {
 // Name is the pool's name: HAProxy's backend, or nginx's upstream.
 func (p *Pool) Name() string { return p.name }
 
-// Hashing is what the keys of prompt blocks are made with, which begin with the pool's
-// name: nobody outside knows them.
+// Hashing makes the keys of prompt blocks. They depend on the pool's name and on the
+// secret, so nobody outside can compute them.
 func (p *Pool) Hashing() *keyed.Key { return p.hashing }

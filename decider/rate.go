@@ -1,10 +1,9 @@
 package decider
 
-// The speed of a replica is the cost of what it computed over the time that it
-// took, both decayed by speedMemory of busy time, and drawn to the pool's mean
-// as if that had been measured for speedPrior. A single sample counts for at
-// most sampleSpread times more or less than expected, and for a quarter of the
-// memory: lengths are what clients claim.
+// The speed of a replica is the cost of what it computed over the time that it took, both
+// decayed by speedMemory of busy time, and drawn towards the pool's mean as if that had
+// been measured for speedPrior. A single sample counts for at most sampleSpread times more
+// or less than expected, and for a quarter of the memory: lengths are what clients claim.
 const (
 	speedMemory  = 120.0 // seconds
 	speedPrior   = 20.0  // seconds
@@ -28,13 +27,13 @@ func (e *rateEstimator) add(amount, seconds, expected float64) {
 	e.seconds = e.seconds*keep + seconds
 }
 
-// fade keeps so much of what was learned.
+// fade scales the evidence by keep.
 func (e *rateEstimator) fade(keep float64) {
 	e.amount *= keep
 	e.seconds *= keep
 }
 
-// rate is what was learned, drawn to prior.
+// rate is the learned rate, drawn towards prior.
 func (e *rateEstimator) rate(prior float64) float64 {
 	return (e.amount + speedPrior*prior) / (e.seconds + speedPrior)
 }

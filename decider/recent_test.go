@@ -53,7 +53,7 @@ func TestLatencyIsLearnedFromTheFeed(t *testing.T) {
 		clock.now += 2 * time.Second
 		p.FirstToken(id, []byte(d.Server))
 	}
-	d, id := decide(p) // first byte told with the end only
+	d, id := decide(p) // first byte reported with the end only
 	clock.now += time.Minute
 	p.Finished(Outcome{ID: id, Server: []byte(d.Server), TTFT: time.Second})
 	r := p.byName[d.Server]

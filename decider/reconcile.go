@@ -3,29 +3,29 @@ package decider
 import "time"
 
 const (
-	// lostAfter is for how long a replica must hold fewer requests than are reserved
-	// on it before the difference is taken for outcomes that were lost.
+	// lostAfter is how long a replica must hold fewer requests than are reserved on it
+	// before the difference counts as lost outcomes.
 	lostAfter = 4 * time.Second
 	// reportGap is the longest time between two of the reports that are compared.
 	// After a longer one, as when the process was stopped, the feed gets another
 	// lostAfter to catch up.
 	reportGap = 6 * time.Second
-	// doubtFor is how long nothing is taken for lost after some of it was reported
+	// doubtFor is how long nothing is reclaimed after a reclaimed request was reported
 	// after all. It doubles each time, up to doubtMost.
 	doubtFor  = 30 * time.Second
 	doubtMost = time.Hour
 )
 
-// shortfall is by how much a replica has held less than is reserved on it.
+// shortfall tracks how many requests fewer than are reserved on it a replica has held.
 type shortfall struct {
 	since, last time.Duration // of the first and the last report in a row; since 0 = none
 	least       int           // the smallest difference
 	most        int           // the most requests that the replica held
 	byEngine    bool          // by its engine's count
-	rounds      int           // how often it was there for lostAfter, in a row
+	rounds      int           // how often it lasted for lostAfter, in a row
 }
 
-// reclaimed is a request that was taken for lost.
+// reclaimed is a request whose outcome was taken for lost.
 type reclaimed struct {
 	id       ID
 	replica  *Replica      // nil = another agent says so
@@ -33,7 +33,8 @@ type reclaimed struct {
 	byEngine bool          // by the engine's count
 }
 
-// reclaims follows what was taken for lost. It lives under the pool's lock.
+// reclaims remembers requests whose outcomes were taken for lost. It lives under the pool's
+// lock.
 type reclaims struct {
 	last  [256]reclaimed
 	next  int
@@ -46,10 +47,10 @@ func (c *reclaims) add(x reclaimed) {
 	c.next++
 }
 
-// reappeared notes that something is reported of a request without a reservation. If
-// it was taken for lost, that was the wrong one: another one ends in its place, of
-// those that have not been reported since then. Where there is none, what the replica
-// reported was not all, and nothing is reclaimed for a while; this is returned.
+// reappeared notes a report on a request without a reservation. If the request was taken
+// for lost, that was the wrong one: another one that has not been reported since then ends
+// in its place. If there is none, the replica's report was incomplete: nothing is reclaimed
+// for a while, and reappeared returns true.
 func reappeared(p *Pool, id ID, now time.Duration) (doubted bool) {
 	c := &p.reclaims
 	for i := range c.last[:min(c.next, len(c.last))] {
@@ -70,8 +71,8 @@ func reappeared(p *Pool, id ID, now time.Duration) (doubted bool) {
 	return false
 }
 
-// silentSince is a reservation of ours whose outcome may be the one that x was taken
-// for, or nil.
+// silentSince returns a reservation of ours whose outcome may be the lost one, instead of
+// that of x, or nil.
 func silentSince(p *Pool, x *reclaimed) *reservation {
 	if x.replica == nil {
 		return nil
@@ -86,13 +87,12 @@ func silentSince(p *Pool, x *reclaimed) *reservation {
 	return nil
 }
 
-// reconcile compares the reservations on r with what r holds now, as its engine
-// reports it and the proxy. When r holds fewer for lostAfter, the outcomes of the
-// others were lost, as when the agent was stopped or a log line was: those of the
-// requests from before that time which were reported least recently end as
-// expired. fromEngine says who reports. An engine counts the requests of all proxies
-// and agents. Where it is silent, the proxy is believed of its own requests. The
-// caller holds the lock.
+// reconcile compares the reservations on r with the requests that r holds now, by the
+// report of its engine or of the proxy. If r holds fewer for lostAfter, the outcomes of the
+// others were lost, for example because the agent was stopped or a log line was dropped: of
+// the requests older than that, those reported least recently end as expired. fromEngine
+// says who reports. An engine counts the requests of all proxies and agents. If it reports
+// nothing, the proxy's count of its own requests is used. The caller holds the lock.
 func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	s := &r.shortfall
 	byEngine := r.signals.Known && now-r.signals.At < reportGap
@@ -126,13 +126,13 @@ func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	*s = shortfall{rounds: s.rounds + 1}
 }
 
-// lastResort is after how many rounds an agent that does not lead ends what it knows
-// of silent agents: it may have missed that the others ended it.
+// lastResort is the number of rounds after which an agent that does not lead ends
+// reservations of silent agents: it may have missed that the others ended them.
 const lastResort = 3
 
-// reclaim ends the reservations on r that s shows to be lost. Where other agents see
-// the same, one leads, and they end what it says: each would take another
-// reservation for the lost one.
+// reclaim ends the reservations on r that s shows to be lost. Where other agents see the
+// same, one leads and the others follow it: otherwise each would take another reservation
+// for the lost one.
 func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 	list := &p.account.reservations
 	leads := !s.byEngine || p.peers.leads()
@@ -159,7 +159,7 @@ func reclaim(p *Pool, r *Replica, s *shortfall, now time.Duration) {
 				continue
 			}
 			lost--
-			if !v.restored { // else which of them has ended is a guess: another one's end proves nothing
+			if !v.restored { // else it is a guess which of them has ended: the end of another one proves nothing
 				x := reclaimed{id: v.id}
 				if v.from == "" {
 					x = reclaimed{v.id, r, now, s.byEngine}
@@ -195,8 +195,8 @@ func (a *account) setProxy(r *Replica, origin uint64) {
 	}
 }
 
-// Gone reports that a process of a proxy has ended, and its requests with it. The
-// caller leaves the ends that it has reported time to arrive.
+// Gone reports that a process of a proxy has ended, and its requests with it. The caller
+// waits for the ends that it has reported to arrive.
 func (d *Decider) Gone(origin uint64) {
 	for _, p := range d.Pools() {
 		p.mu.Lock()

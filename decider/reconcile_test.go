@@ -137,10 +137,10 @@ func TestLostOutcomesOfTheFeed(t *testing.T) {
 	_, runs := decide(p)
 	p.FirstToken(runs, []byte("r0"))
 	clock.now = time.Second
-	var told []ID
+	var connected []ID
 	for range 3 {
-		told = append(told, newID())
-		p.Connected(told[len(told)-1], []byte("r0"))
+		connected = append(connected, newID())
+		p.Connected(connected[len(connected)-1], []byte("r0"))
 	}
 	for clock.now < 9*time.Second {
 		clock.now += 100 * time.Millisecond

@@ -101,8 +101,8 @@ type Candidate struct {
 	Excluded string             `json:"excluded,omitempty"` // why it was no candidate
 	Role     string             `json:"role,omitempty"`     // prefill or decode; "" = both
 	Terms    map[string]float64 `json:"terms,omitempty"`    // what the policy computed
-	// Cached is how many of the prompt's tokens it is believed to have in its KV cache;
-	// nil where the policy does not look at prompts, and for past decisions.
+	// Cached is how many of the prompt's tokens its KV cache is believed to hold; nil if
+	// the policy does not look at prompts, and for past decisions.
 	Cached *int `json:"cached_tokens,omitempty"`
 	// CachedCPU and CachedDisk are those of them that are not on its GPU: in the memory
 	// of its host, and on storage or elsewhere.
@@ -178,11 +178,13 @@ type Explanation struct {
 	Candidates []Candidate `json:"candidates"`
 	// Queue is where the request would stand, nil when requests do not wait.
 	Queue *Place `json:"queue,omitempty"`
-	// Budget is where its client stands, nil when no limit fits it. Others fill it in.
+	// Budget is the state of its client's limits, nil when no limit fits it. The caller
+	// fills it in.
 	Budget *budget.Verdict `json:"budget,omitempty"`
 }
 
-// preview ranks r without a trace: chance and the policy's turn stay as they are.
+// preview ranks r without side effects: the random source and the policy's turn stay as
+// they are.
 func preview(p *Pool, r *Request, now time.Duration) {
 	chance := p.view.Rand
 	defer func() { p.view.Rand = chance }()
@@ -249,13 +251,13 @@ func (p *Pool) Explain(r *Request) Explanation {
 		if rep.role != RoleBoth {
 			cand.Role = rep.role.String()
 		}
-		cand.Others = p.peers.toldOf(rep, r, now)
+		cand.Others = p.peers.publishedOn(rep, r, now)
 		if rep.role == RolePrefill {
 			p.legs.explain(p, &cand, rep, now)
 		} else if c, ok := position[i]; ok {
 			cand.Terms = named(p.terms, p.view.terms[c*w:(c+1)*w])
 		} else if cand.Excluded = p.filters.excludedBy(rep.index); cand.Excluded != "" {
-			// It might be chosen, but for a filter.
+			// It might be chosen, if a filter did not exclude it.
 		} else if cand.Excluded = rep.state(now); cand.Excluded == "up" && !p.serves(rep, r.LoRA) {
 			cand.Excluded = "no adapter"
 		} else if cand.Excluded == "up" {

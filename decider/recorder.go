@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Recorder takes in what became of requests, one by one.
+// Recorder receives each request that has ended.
 type Recorder interface {
 	// Record is called with a pool locked: it must not block or call the pool, and
 	// must keep neither e nor what it points to.
@@ -33,7 +33,7 @@ const Shed = "shed"
 // recording is the recorder of all pools of a decider.
 type recording struct{ current atomic.Pointer[Recorder] }
 
-// SetRecorder has r take in the requests that end from now on; nil = nobody. While
+// SetRecorder makes r receive the requests that end from now on; nil = nobody does. While
 // there is a recorder, prompts are hashed for all policies.
 func (d *Decider) SetRecorder(r Recorder) {
 	if r == nil {

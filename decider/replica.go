@@ -25,11 +25,11 @@ type Replica struct {
 	draining  bool
 	listed    bool          // named in the configuration, not found at the proxy
 	since     time.Duration // when it was last seen to come up
-	seen      bool          // something has shown since that it works
+	seen      bool          // it has been seen to work since
 
 	inFlight  int           // reservations
 	fromPeers int           // of these, those that other agents made
-	peersAt   time.Duration // when one last told of the replica; 0 = never
+	peersAt   time.Duration // when one last reported on the replica; 0 = never
 	waiting   int           // of these, before their first byte
 	remote    int           // of these, those whose prompts are computed elsewhere
 	moving    int           // prompt tokens computed here, or to be, that decode replicas wait for
@@ -67,7 +67,7 @@ type Replica struct {
 	proxyCounts bool      // it does
 	proxyOrigin uint64    // the process of the proxy that counts them; 0 = unknown
 	ofProxy     int       // reservations of that process
-	shortfall   shortfall // of what it holds, against what is reserved
+	shortfall   shortfall // of requests that it holds, against those reserved
 
 	concurrency concurrency // the learned limit of its requests
 
@@ -94,9 +94,9 @@ type ReplicaConfig struct {
 // Name is the replica's name: HAProxy's server, or nginx's upstream server.
 func (r *Replica) Name() string { return r.name }
 
-// Slot is a small number, 0 or more, that no other member of the pool has. It
-// stays the same as long as the replica is a member, and is reused afterwards:
-// policies index what they keep of each replica by it.
+// Slot is a small number, 0 or more, that no other member of the pool has. It stays the
+// same as long as the replica is a member, and is reused afterwards: policies index
+// their tables of replicas by it.
 func (r *Replica) Slot() int { return r.slot }
 
 // InFlight is the number of requests reserved on the replica.
@@ -116,12 +116,13 @@ func (r *Replica) InputTokens() int { return r.input }
 // 0 elsewhere or unknown.
 func (r *Replica) Near() int { return r.near }
 
-// mostSeen bounds the size that is inferred of a cache, in multiples of the
-// configured size: the requests in it are counted by lengths that clients claim.
+// mostSeen bounds the inferred size of a cache, in multiples of the configured size: the
+// lengths of the requests in it are claims of clients.
 const mostSeen = 4
 
-// CacheTokens is the size of the replica's KV cache in tokens: as the engine
-// reports it, else as configured, unless more than that was in it at one time.
+// CacheTokens is the size of the replica's KV cache in tokens, as the engine reports it.
+// Otherwise it is the configured size, or the most tokens seen in it at one time, if that
+// is more.
 func (r *Replica) CacheTokens() int {
 	if r.signals.CacheTokens > 0 {
 		return r.cacheTokens
@@ -143,7 +144,7 @@ func (c *PoolConfig) nearness(r *Replica) int {
 // Signals is what the replica's engine last reported; check Known and At.
 func (r *Replica) Signals() Signals { return r.signals }
 
-// Role is what it does of a request.
+// Role is the part of a request that it does.
 func (r *Replica) Role() Role { return r.role }
 
 // Zone is where the replica runs, as configured; "" is unknown.

@@ -6,14 +6,14 @@ import (
 	"pointsman/decider/budget"
 )
 
-// Request is what policies decide by.
+// Request is the input of a policy's decision.
 type Request struct {
 	ID         ID
 	Pool       *Pool
 	Model      string   // as configured; "" when no route knows it
 	LoRA       string   // Model again, when it is a LoRA adapter
 	Session    uint64   // hash of the session id
-	Watched    uint64   // Session, whoever its tenant is: by this Watch finds it
+	Watched    uint64   // Session regardless of its tenant; Watch finds it by this
 	Priority   int      // as the body says; lower is sooner, as in vLLM
 	Input      int      // prompt tokens, estimated
 	Output     int      // the most output tokens asked for, all choices together; -1 = unknown
@@ -65,8 +65,8 @@ const bytesPerToken = 4
 // see a little more of a prefix and cost more to look up.
 const BlockBytes = 1024
 
-// Key is what choices go by that must be the same for the same conversation: a
-// hash of the session or else, without one, of the request's id.
+// Key is for choices that must be the same for a whole conversation: a hash of the session
+// or, without one, of the request's id.
 func (r *Request) Key() uint64 {
 	if r.HasSession {
 		return scramble(r.Session)
@@ -82,9 +82,9 @@ func (r *Request) Tokenized(blocks []uint64, tokens int) {
 	r.ExactTokens, r.TextBytes = tokens, 0
 }
 
-// TokenizedInPart gives the request the tokens of a prefix, whose text has so many
-// bytes. The rest is assumed to have as many tokens a byte: an estimate by what is usual
-// could be less than what is known.
+// TokenizedInPart gives the request the tokens of a prefix, whose text has so many bytes.
+// The rest is assumed to have as many tokens a byte: an estimate by the usual ratio could
+// be less than the known part.
 func (r *Request) TokenizedInPart(blocks []uint64, tokens, text int) {
 	r.Blocks = append(r.Blocks[:0], blocks...)
 	rest := 0

@@ -13,7 +13,7 @@ type reservation struct {
 	id          ID
 	from        string // the agent that made it; "" = this one
 	listed      uint32 // the last list of that agent that had it
-	restored    bool   // from an earlier life; what ended meanwhile is among these
+	restored    bool   // from an earlier life; it may have ended meanwhile
 	replica     *Replica
 	decided     *Replica // nil = the proxy chose by itself
 	lease       time.Duration
@@ -21,7 +21,7 @@ type reservation struct {
 	tokens      int                 // prompt and expected output
 	input       int                 // of these, prompt
 	uncached    int                 // of these, to be computed, as it was booked
-	cachedThere int                 // of these, on the replica, as the agent that made it said
+	cachedThere int                 // of these, on the replica, as reported by the agent that made it
 	slow        [kvcache.Slower]int // prompt tokens on slower tiers there, as it was booked
 	started     bool                // the first byte has come
 	prefill     prefill
@@ -35,9 +35,9 @@ type reservation struct {
 	unguided    bool           // the proxy chose by itself, but the request is known
 	remote      bool           // its prompt is computed by another replica,
 	via         *Replica       // this one; nil = another agent knows
-	missing     int            // of its prompt tokens, those that are brought from there
+	missing     int            // of its prompt tokens, those that are fetched from there
 	computed    time.Duration  // when they were computed; 0 = not known
-	leg         bool           // it is what another replica computes
+	leg         bool           // it is a leg, on the replica that computes the prompt
 	request     Request
 	next, prev  int32
 }
@@ -82,7 +82,7 @@ func (s *reservations) add(id ID) *reservation {
 // at is the reservation in slot i.
 func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 
-// reset empties v but for its request, which keep replaces, and its neighbours.
+// reset clears v except for its request, which keep replaces, and its neighbours.
 func (v *reservation) reset(id ID) {
 	v.id, v.from, v.listed, v.restored = id, "", 0, false
 	v.replica, v.decided, v.cache = nil, nil, nil
@@ -120,7 +120,8 @@ func (s *reservations) unlink(v *reservation) {
 	s.slots[v.next].prev = v.prev
 }
 
-// place moves v, whose lease is set, to where the list has leases that end as late.
+// place moves v, whose lease is set, to its position in the list, which is sorted by the
+// ends of leases.
 func (s *reservations) place(v *reservation) {
 	i := s.index(v)
 	s.unlink(v)
@@ -151,7 +152,7 @@ func (s *reservations) oldest() *reservation {
 
 func (s *reservations) len() int { return len(s.byID) }
 
-// keep copies what a Policy may want to know of a request later on.
+// keep copies what an Observer may read later on.
 func (r *Request) keep(from *Request) {
 	blocks, text := append(r.Blocks[:0], from.Blocks...), append(r.TextBlocks[:0], from.TextBlocks...)
 	*r = *from

@@ -2,9 +2,9 @@ package decider
 
 import "time"
 
-// reserve books r, which was held for so long, on replica, as decided, and its leg on
-// prefill, nil = it has none. The first so many of its blocks were seen, the others made
-// up. The caller holds the lock.
+// reserve books r on replica, as decided, and its leg on prefill; nil = it has none. r was
+// held for waited. The first seen of its blocks were seen, the others made up. The caller
+// holds the lock.
 func (p *Pool) reserve(r *Request, seen int, replica, prefill *Replica, waited, now time.Duration) {
 	if v := p.find(r.ID); v != nil {
 		// The proxy asks again for a request that it could not place: what was
@@ -46,8 +46,8 @@ func (p *Pool) start(v *reservation, ttft, now time.Duration) {
 	}
 }
 
-// begin is start for a first byte that the other agents learn of with the end;
-// ttft may be 0, which is not known.
+// begin is start for a first byte that is reported to the other agents together with the
+// end; ttft may be 0, for unknown.
 func begin(p *Pool, v *reservation, ttft, now time.Duration) {
 	p.legs.arrived(v, ttft)
 	p.account.start(v, ttft, now)
@@ -103,11 +103,11 @@ func (p *Pool) sweep() {
 	p.admission.dispatch(now)
 }
 
-// reclaimOrphans ends the reservations on r of requests that the process of the
-// proxy which reports now has asked about: r is down and has no request of it any
-// more. HAProxy 2.6 reports no end of a request whose replica closes before
-// it answers, if the client has sent others before over the same connection.
-// Reservations of the last feedWait are left to the feed.
+// reclaimOrphans ends the reservations on r, which is down, of requests that the reporting
+// proxy process has asked about: r has no request of that process any more. HAProxy 2.6
+// reports no end of a request whose replica closes before it answers, if the client has
+// sent others before over the same connection. Reservations of the last feedWait are left
+// to the feed.
 func reclaimOrphans(p *Pool, r *Replica, now time.Duration) {
 	if r.ofProxy == 0 {
 		return

@@ -10,7 +10,7 @@ type mask struct {
 	scratch []int  // of filter
 }
 
-// filter leaves the candidates that are allowed.
+// filter returns the candidates that are allowed.
 func (m *mask) filter(candidates []int) []int {
 	if !m.on {
 		return candidates
@@ -28,10 +28,10 @@ func (m *mask) filter(candidates []int) []int {
 // requests are meant to be busy.
 const reservedUse = 0.4
 
-// restrict sets which replicas a request of that band may be assigned to: with
-// FIFO, those with capacity; and for a band after others, those that leave
-// enough replicas free of its own long prompts for what comes in the others,
-// since an engine does not interrupt what it computes.
+// restrict sets which replicas a request of that band may be assigned to. With FIFO, these
+// are those with capacity. For a band after others, long prompts must also leave enough
+// replicas free for requests of the bands before it, since an engine does not interrupt a
+// prompt.
 func (a *admission) restrict(band int, now time.Duration) {
 	p, m := a.pool, &a.mask
 	m.on = a.FIFO

@@ -12,7 +12,7 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// Bounds of what a snapshot is believed. What exceeds them makes it a bad one.
+// Bounds of a snapshot's values. A snapshot that exceeds them is bad.
 const (
 	mostPart     = 32 << 20 // bytes of one part
 	mostSnapshot = 96 << 20 // of all
@@ -24,38 +24,38 @@ const (
 	mostLearned  = 1e15
 )
 
-// Steps of Restore: how much is taken in at a time, with the pool locked.
+// Steps of Restore: how much is restored at a time, with the pool locked.
 const (
 	keysAtOnce           = 512
 	restoredAtOnce       = 64
 	restoredBlocksAtOnce = 2 << 10
 )
 
-// restoredLease is for how long a reservation of this agent's earlier life counts
-// when nothing has been reported of it in this one: the proxies and engines say
-// sooner how many requests there really are.
+// restoredLease is how long a reservation of this agent's earlier life counts without a
+// report in this one: the proxies and engines report sooner how many requests there really
+// are.
 const restoredLease = time.Minute
 
 // ErrSnapshot is the error of a snapshot that cannot be read: damaged, or of
 // another version.
 var ErrSnapshot = errors.New("not a snapshot of this version, or a damaged one")
 
-// CacheRestorer is implemented by policies and scorers that keep a record of their
-// own of what each replica was sent. RestoreCache hands them what the pool has
-// restored, in the order of kvcache.Cache.Restore. It is called with the pool locked,
-// for what was used last first.
+// CacheRestorer is implemented by policies and scorers that keep their own record of the
+// prompts sent to each replica. RestoreCache passes them the blocks that the pool has
+// restored, in the order of kvcache.Cache.Restore. It is called with the pool locked, most
+// recently used blocks first.
 type CacheRestorer interface {
 	RestoreCache(replica int, blocks []uint64)
 }
 
-// Restored counts what Restore took in.
+// Restored counts what Restore has restored.
 type Restored struct{ Replicas, Blocks, Sessions, Reservations int }
 
-// Restore adds the memory that a Snapshot holds to that of the pool. from names
-// the agent that wrote it, whose reservations these are; "" is this agent in its
-// earlier life; old is how long ago it wrote it. What the pool knows already takes precedence, and what belongs to
-// replicas that it does not have is left out. An error means that the rest of the
-// snapshot is lost; what came before it stays.
+// Restore adds the contents of a Snapshot to the pool's memory. from names the agent that
+// wrote it and made its reservations; "" is this agent in its earlier life. old is the age
+// of the snapshot. What the pool knows already takes precedence. Entries of replicas that
+// the pool does not have are skipped. An error means that the rest of the snapshot is lost;
+// what came before it stays.
 func (s State) Restore(r io.Reader, from string, old time.Duration) (Restored, error) {
 	x := restore{pool: s.pool, from: from, old: max(old, 0), budget: mostBlocks}
 	r = io.LimitReader(r, mostSnapshot)
@@ -310,7 +310,7 @@ func (x *restore) learned() {
 	}
 }
 
-// restoreCache tells the policy which blocks r held.
+// restoreCache reports to the policy which blocks r held.
 func (s *selection) restoreCache(r *Replica, blocks []uint64) {
 	if c, ok := s.policy.(CacheRestorer); ok {
 		c.RestoreCache(r.index, blocks)

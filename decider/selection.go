@@ -17,7 +17,7 @@ type selection struct {
 	limits   bool // replicas at their limits are no candidates
 	view     View
 
-	panics panics // of the policy, where its caller is not to pay for them
+	panics panics // of the policy, where its caller does not recover them
 
 	usable []int // scratch of candidates
 	sound  []int // scratch of working
@@ -33,7 +33,7 @@ func (s *selection) setPolicy(p Policy) {
 	}
 }
 
-// membersChanged takes in that the membership or a weight has changed.
+// membersChanged applies a change of the membership or of a weight.
 func (s *selection) membersChanged() {
 	s.view.Replicas, s.view.even = s.replicas, s.evenWeights()
 	s.refresh()
@@ -42,7 +42,7 @@ func (s *selection) membersChanged() {
 	}
 }
 
-// refresh takes in that the state of a replica has changed.
+// refresh applies a change of a replica's state.
 func (s *selection) refresh() { s.updateOpen(s.limits) }
 
 // rank fills order for r: the policy's order, then fallbacks. mask leaves out
@@ -66,10 +66,10 @@ func (s *selection) rank(r *Request, mask *mask, now time.Duration) {
 	s.backUp()
 }
 
-// candidates returns the indexes of the replicas that may be chosen for r. A
-// replica that is down, draining, full or already tried is never one. A replica
-// that is ejected, is tried by another request after that, or starts slowly is left out as long as others remain: those
-// conditions never empty the candidate set.
+// candidates returns the indexes of the replicas that may be chosen for r. A replica that
+// is down, draining, full or already tried is never one. A replica that is ejected, on
+// probation or in its slow start is left out as long as others remain: those conditions
+// never empty the candidate set.
 func (s *selection) candidates(r *Request, now time.Duration) []int {
 	if s.unlimited && r.Exclude == "" && (r.LoRA == "" || !s.anyLists) && s.settled(now) {
 		return s.open
@@ -92,8 +92,8 @@ func (s *selection) candidates(r *Request, now time.Duration) []int {
 	return usable
 }
 
-// backUp completes order to a decision and two fallbacks, of replicas that are seen
-// to work as far as there are any.
+// backUp completes order to a decision and two fallbacks, preferably replicas that are seen
+// to work.
 func (s *selection) backUp() {
 	v := &s.view
 	if s.suspects > 0 {
@@ -163,8 +163,8 @@ func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
 	return order
 }
 
-// prospects is how much of r's prompt no replica has cached, and how soon its
-// first token could come.
+// prospects returns how much of r's prompt no replica has cached, and how soon its first
+// token could come.
 func (s *selection) prospects(r *Request, now time.Duration) (prefill float64, soonest time.Duration) {
 	v := &s.view
 	v.Now = now

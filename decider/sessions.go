@@ -1,8 +1,8 @@
 package decider
 
-// sessionMemory remembers which replica each session was sent to last. Its memory
-// is fixed: a session has a place in one row, and takes that of the session
-// longest unseen when the row is full. It lives under the pool's lock.
+// sessionMemory remembers which replica each session was sent to last. Its memory is fixed:
+// each session belongs to one row; if that is full, it replaces the least recently seen
+// session there. It lives under the pool's lock.
 type sessionMemory struct {
 	rows []sessionRow // none = nothing is remembered
 	tick uint32       // requests remembered so far
@@ -19,7 +19,7 @@ type sessionRow [sessionsPerRow]struct {
 	seen    uint32 // the tick of its last request
 }
 
-// enable begins to remember sessions, or forgets all.
+// enable starts remembering sessions, or forgets all.
 func (s *sessionMemory) enable(on bool) {
 	switch {
 	case !on:

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A pool in shadow decides requests without saying so: the proxy balances them by
-// itself. The pool books them where the proxy reports that they went, and compares
-// what it expects of its own choice with what it expects of that replica.
+// A pool in shadow decides requests without answering: the proxy balances them by itself.
+// The pool books them on the replica that the proxy reports, and compares what it expects
+// of its own choice with what it expects of that replica.
 
 // shadow is what a pool compares. It lives under its lock.
 type shadow struct {
@@ -19,7 +19,7 @@ type shadow struct {
 // ShadowCounts are sums over the requests that were compared.
 type ShadowCounts struct {
 	Requests     uint64 // that the proxy placed by itself
-	Compared     uint64 // of these, those of which all is known
+	Compared     uint64 // of these, those with a complete forecast
 	Same         uint64 // of these, the proxy chose the same replica
 	Sooner       uint64 // of these, the first token was expected sooner on the replica chosen
 	PromptTokens uint64
@@ -28,7 +28,7 @@ type ShadowCounts struct {
 	ChosenTTFT, ServedTTFT     float64 // seconds
 }
 
-// forecast is what was expected of each replica for one request.
+// forecast is the pool's expectation of each replica for one request.
 type forecast struct {
 	shadowed bool
 	members  uint64 // the changes of the membership by then
@@ -36,8 +36,8 @@ type forecast struct {
 	replicas []expectation
 }
 
-// expectation is what was expected of one replica; a ttft of 0 is that it was not
-// open.
+// expectation is the expected cost of a request on one replica; a ttft of 0 means that it
+// was not open.
 type expectation struct {
 	cached int32
 	ttft   float32
@@ -53,7 +53,7 @@ func (s *shadowShare) Shadows(r *Request) bool {
 	return share > 0 && (share >= 1 || float64(scramble(r.Key()+golden))/math.MaxUint64 < share)
 }
 
-// shadowed ranks r as decide does, and leaves it to the proxy.
+// shadowed ranks r like decide, and leaves it to the proxy.
 func shadowed(p *Pool, r *Request, d *Decision, now time.Duration) {
 	rankWhole(p, r, now)
 	f := forecast{shadowed: true, members: p.stats.MembershipChanges, chosen: -1}
@@ -104,8 +104,8 @@ func (s *shadow) of(slot int32) *forecast {
 	return &s.forecasts[slot]
 }
 
-// served compares what was expected for r with what was of the replica that serves
-// it, where both were open as the request came.
+// served compares what was expected of the chosen replica with what was expected of the one
+// that serves r, if both were open when the request came.
 func (s *shadow) served(f *forecast, r *Request, replica *Replica, members uint64) {
 	s.counts.Requests++
 	if f.chosen < 0 || f.members != members || replica.slot >= len(f.replicas) {
@@ -129,7 +129,7 @@ func (s *shadow) served(f *forecast, r *Request, replica *Replica, members uint6
 	}
 }
 
-// ShadowStatus is what would have been better, or not.
+// ShadowStatus compares the pool's choices with the proxy's.
 type ShadowStatus struct {
 	// Share of the requests is left to the proxy.
 	Share       float64 `json:"share"`

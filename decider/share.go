@@ -24,17 +24,17 @@ const (
 	EventKinds                           // how many kinds there are, and 0
 )
 
-// Event is what an agent reports of its own reservations to the others, which
-// apply it by Pool.ApplyEvent: to the same account that their own reservations are
-// in. Only the agent that made a reservation reports of it, so there is no
-// conflict to resolve. It has the fields that its kind uses.
+// Event is an agent's report on one of its own reservations to the others. They apply it by
+// Decider.ApplyEvent, to the account that also holds their own reservations. Only the agent
+// that made a reservation reports on it, so there is no conflict to resolve. An event has
+// the fields that its kind uses.
 type Event struct {
 	Kind    EventKind
 	Pool    string
 	Replica string
 	ID      ID
-	// Other marks a report of a reservation which another agent made, whose proxy
-	// reports to this one. The agent that made it alone acts on it.
+	// Other marks a report on a reservation that another agent made, but whose proxy
+	// reports to this one. Only the agent that made it acts on the report.
 	Other bool
 
 	// ByProxy marks a FirstToken that a proxy reported, not an engine's count.
@@ -46,7 +46,7 @@ type Event struct {
 	Started bool          // its first byte has come
 	Waited  time.Duration // how long it was held before it was decided
 	Age     time.Duration // since it was decided, or is held
-	Quiet   time.Duration // since something was reported of it; Listed
+	Quiet   time.Duration // since its last report; Listed
 
 	// Held.
 	Left time.Duration // until its first token is due; 0 = it has no deadline
@@ -61,7 +61,7 @@ type Event struct {
 	Count int
 	Sum   uint64 // of hashes of the ids
 
-	// Late is how long the event was under way, as far as the receiver knows.
+	// Late is the delay of the event, as far as the receiver knows.
 	Late time.Duration
 }
 
@@ -89,7 +89,7 @@ type RequestSummary struct {
 // pool locked: it must not block, and must not keep e, nor e.Request.Blocks.
 type Journal interface{ Add(e *Event) }
 
-// Sharing is how a decider takes part among others.
+// Sharing configures how a decider shares its reservations with others.
 type Sharing struct {
 	Agent   string  // its name, no other's
 	Journal Journal // nil = there are no others
@@ -106,7 +106,7 @@ type reporter struct {
 	event   Event   // scratch
 }
 
-// keyScheme is equal for pools whose block keys mean the same; 0 = there are none.
+// keyScheme is equal for pools whose block keys are comparable; 0 = there are none.
 func keyScheme(p *Pool) uint32 {
 	if p.caches.model == nil {
 		return 0
@@ -118,8 +118,8 @@ func keyScheme(p *Pool) uint32 {
 	return scheme
 }
 
-// of begins a report of v. A reservation of another agent is reported only if what
-// happened was reported here.
+// of begins a report on v. Reservations of another agent are reported only if the event was
+// reported to this one.
 func (t *reporter) of(kind EventKind, v *reservation) *Event {
 	e := &t.event
 	*e = Event{Kind: kind, Pool: t.pool.name, Replica: v.replica.name, ID: v.id, Other: v.from != ""}
@@ -143,20 +143,20 @@ func (t *reporter) placed(kind EventKind, v *reservation, now time.Duration) {
 	if p.admission.on() {
 		e.Request.Band = p.admission.Band(r.Band).Name
 	}
-	if c := v.replica.cache; c != nil && c.Source() == 0 { // else its engine tells all agents
+	if c := v.replica.cache; c != nil && c.Source() == 0 { // else its engine reports to all agents
 		e.Request.KeyScheme, e.Request.Blocks = keyScheme(p), r.Blocks[:min(len(r.Blocks), MostBlocks)]
 	}
 	t.journal.Add(e)
 }
 
-// held reports a request that is held. Where its cache is not the pool's own
-// knowledge, the blocks are needed all the same: they say where it should go.
+// held reports a held request. It always includes the blocks, also if the engines report
+// their caches themselves: they decide where the request should go.
 func (t *reporter) held(it *queue.Item[held], now time.Duration) {
 	if t.journal == nil {
 		return
 	}
 	p, r := t.pool, it.Value.request
-	it.Value.told = true
+	it.Value.published = true
 	e := &t.event
 	*e = Event{Kind: EventHeld, Pool: p.name, ID: r.ID, Age: now - it.At, Request: RequestSummary{
 		LoRA: r.LoRA, Band: p.admission.Band(it.Band).Name, Tenant: r.Tenant, Session: r.Session, HasSession: r.HasSession, Stream: r.Stream,
@@ -171,7 +171,7 @@ func (t *reporter) held(it *queue.Item[held], now time.Duration) {
 
 // notHeld reports that a request is held no more, unless it was sent.
 func (t *reporter) notHeld(it *queue.Item[held]) {
-	if t.journal == nil || !it.Value.told || t.pool.find(it.ID) != nil {
+	if t.journal == nil || !it.Value.published || t.pool.find(it.ID) != nil {
 		return
 	}
 	t.event = Event{Kind: EventNotHeld, Pool: t.pool.name, ID: it.ID}
@@ -198,8 +198,8 @@ func (t *reporter) ended(v *reservation, o *Outcome) {
 	t.journal.Add(e)
 }
 
-// doubted reports the end of a request whose reservation was taken for lost: the
-// agent that leads did that.
+// doubted reports the end of a request whose reservation the leading agent has taken for
+// lost.
 func (t *reporter) doubted(id ID, replica string) {
 	if t.journal != nil {
 		t.event = Event{Kind: EventEnded, Pool: t.pool.name, Replica: replica, ID: id}
@@ -207,9 +207,9 @@ func (t *reporter) doubted(id ID, replica string) {
 	}
 }
 
-// TellAll gives the journal a list of all reservations that this agent has made,
-// pool by pool, for agents that have missed some of its events.
-func (d *Decider) TellAll() {
+// PublishAll adds a list of all reservations of this agent to the journal, pool by pool,
+// for agents that have missed some of its events.
+func (d *Decider) PublishAll() {
 	for _, p := range d.Pools() {
 		p.mu.Lock()
 		p.report.all(p.clock())
@@ -238,9 +238,9 @@ func (t *reporter) all(now time.Duration) {
 	t.journal.Add(&Event{Kind: EventListEnds, Pool: t.pool.name})
 }
 
-// TellDigests gives the journal a digest of the reservations that this agent has
-// made, by which the others see whether they know the same.
-func (d *Decider) TellDigests() {
+// PublishDigests adds a digest of this agent's reservations to the journal. The others
+// compare it with what they know.
+func (d *Decider) PublishDigests() {
 	for _, p := range d.Pools() {
 		p.mu.Lock()
 		p.report.digests()
@@ -265,7 +265,7 @@ type digest struct {
 	sum   uint64
 }
 
-// setDigests sets that of each replica to the reservations that from has made.
+// setDigests computes the digest of each replica from the reservations that from has made.
 func setDigests(p *Pool, from string) {
 	for _, r := range p.replicas {
 		r.digest = digest{}

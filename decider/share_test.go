@@ -72,9 +72,9 @@ func TestPeerReservation(t *testing.T) {
 		t.Errorf("%d reservations, %d in flight with %d tokens, %d in prefill", n, replica.inFlight, replica.input, replica.prefill.n)
 	}
 	clock.now += 100 * time.Millisecond
-	told := p.Explain(&Request{ID: newID(), Pool: p, Input: 800, Blocks: blocks}).Candidates[replica.index].Others
-	if told == nil || told.InFlight != 1 || told.Cached != 768 || told.Prefill == 0 || told.Age != 0.1 {
-		t.Errorf("explained: %+v", told)
+	others := p.Explain(&Request{ID: newID(), Pool: p, Input: 800, Blocks: blocks}).Candidates[replica.index].Others
+	if others == nil || others.InFlight != 1 || others.Cached != 768 || others.Prefill == 0 || others.Age != 0.1 {
+		t.Errorf("explained: %+v", others)
 	}
 	own.FirstToken(id, []byte(answer.Server))
 	apply(d[1], tapes[0].take())
@@ -152,7 +152,7 @@ func TestPeerList(t *testing.T) {
 	_, mine := decide(p)
 	tapes[0].take()
 
-	d[0].TellDigests()
+	d[0].PublishDigests()
 	differs := 0
 	for _, e := range tapes[0].take() {
 		if d[1].ApplyEvent("a", &e) == Differs {
@@ -163,7 +163,7 @@ func TestPeerList(t *testing.T) {
 		t.Error("the digests are the same")
 	}
 	d[1].Silent("a")
-	d[0].TellAll()
+	d[0].PublishAll()
 	apply(d[1], tapes[0].take())
 	for id, want := range map[ID]bool{ended: false, moved: true, missed: true, mine: true} {
 		if p.Holds(id) != want {
@@ -173,7 +173,7 @@ func TestPeerList(t *testing.T) {
 	if v := p.find(moved); v == nil || v.replica.name != other[b.Server] {
 		t.Errorf("moved: %+v", v)
 	}
-	d[0].TellDigests()
+	d[0].PublishDigests()
 	if last := apply(d[1], tapes[0].take()); last != AppliedNow {
 		t.Errorf("after the list: %v", last)
 	}

@@ -11,12 +11,11 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// A snapshot is what a pool has learned and holds, for its next life after a
-// restart and for agents that join: what the replicas' caches hold, which replica
-// each session went to, speeds, and the open reservations. It is a list of parts,
-// each a byte that names it, its length, and its contents. Times are ages, as
-// clocks differ. Replicas go by name and address. Readers skip parts that they do
-// not know, and refuse another version.
+// A snapshot is a pool's memory, for its next life after a restart and for agents that
+// join: what the replicas' caches hold, which replica each session went to, speeds, and the
+// open reservations. It is a list of parts, each a byte that names it, its length, and its
+// contents. Times are ages, as clocks differ. Replicas go by name and address. Readers skip
+// unknown parts, and refuse another version.
 const snapshotMagic = "pointsman-pool\x02"
 
 // The parts, in their order. Parts of the same kind may repeat.
@@ -45,11 +44,11 @@ const (
 	blocksAtOnce       = 4 << 10 // of reservations
 )
 
-// leastRate is the block request rate below which it is not worth its bytes.
+// leastRate is the block request rate below which a block's rate is not written.
 const leastRate = 1
 
-// Snapshot writes the pool's memory to w. Reservations that other agents hold are
-// theirs to write. Nothing is locked while it writes.
+// Snapshot writes the pool's memory to w. It leaves out reservations of other agents.
+// Nothing is locked while it writes.
 func (s State) Snapshot(w io.Writer) error {
 	x := snapshot{pool: s.pool, w: w, index: map[*Replica]int{}}
 	if _, err := io.WriteString(w, snapshotMagic); err != nil {
@@ -65,7 +64,7 @@ func (s State) Snapshot(w io.Writer) error {
 	return x.err
 }
 
-// snapshot is one that is being written.
+// snapshot is a snapshot that is being written.
 type snapshot struct {
 	pool     *Pool
 	w        io.Writer
@@ -77,7 +76,7 @@ type snapshot struct {
 	learn    []byte           // partLearned
 }
 
-// part writes what e holds as a part, and empties e.
+// part writes the contents of e as a part, and empties e.
 func (x *snapshot) part(kind byte) {
 	if x.err != nil {
 		return
@@ -91,7 +90,7 @@ func (x *snapshot) part(kind byte) {
 	x.e.b = x.e.b[:0]
 }
 
-// head writes what is small, copied in one step.
+// head writes the small parts, copied in one step.
 func (x *snapshot) head() {
 	p := x.pool
 	p.mu.Lock()
@@ -166,8 +165,8 @@ func (x *snapshot) learned() {
 	x.part(partLearned)
 }
 
-// caches writes the cache of each replica. A copy of its bookkeeping is all that
-// happens with the pool locked.
+// caches writes the cache of each replica. With the pool locked it only copies the
+// bookkeeping.
 func (x *snapshot) caches() {
 	var image kvcache.Image
 	for i, r := range x.replicas {

@@ -195,8 +195,7 @@ func TestRestoreTwice(t *testing.T) {
 	}
 }
 
-// Reservations of an earlier life of which nothing is heard end within a minute,
-// those that something is heard of do not.
+// Reservations of an earlier life end within a minute if nothing is reported on them.
 func TestRestoredReservationsEnd(t *testing.T) {
 	a := newLife(2, "s")
 	running, _ := a.conversations(80, rand.New(rand.NewPCG(9, 1)))

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Reservations name their blocks by where they are among the blocks of their
-// replica, as runs up or down that list, as prompts are long and their blocks
-// are there already.
+// Reservations name their blocks by their position among the blocks of their replica, as
+// runs up or down that list: prompts are long, and their blocks are in the list already.
 const (
 	runKeys = iota // keys, which follow
 	runUp          // from a place on
@@ -17,7 +16,7 @@ const (
 	runKinds
 )
 
-// reservations writes what this agent has reserved, in the order of the leases.
+// reservations writes the reservations of this agent, in the order of their leases.
 func (x *snapshot) reservations() {
 	p := x.pool
 	var all []reservation
@@ -127,7 +126,7 @@ func (x *snapshot) blocks(blocks, keys []uint64, place map[uint64]int) {
 	}
 }
 
-// runs decodes what blocks encoded. Together with others it may take budget blocks.
+// runs decodes what blocks encoded. All reservations together may have budget blocks.
 func (d *decoder) runs(keys []uint64, budget *int) (blocks []uint64) {
 	left := d.count(*budget)
 	*budget -= left

@@ -42,8 +42,8 @@ type ReplicaStatus struct {
 	Listed     bool    `json:"-"` // in the configuration, not found at the proxy
 	// Limit is the most requests it may have in flight; 0 = any number.
 	Limit int `json:"max_requests,omitempty"`
-	// Wait is how long a further prompt would wait before it is computed, as
-	// predicted, in seconds.
+	// Wait is how long another prompt would wait before it is computed, as predicted, in
+	// seconds.
 	Wait float64 `json:"predicted_wait_s"`
 	// KVUsage is the used share of its KV cache, 0 to 1; -1 = its size is not known.
 	KVUsage float64 `json:"kv_usage"`
@@ -84,16 +84,15 @@ type PoolStatus struct {
 	Admission *AdmissionStatus `json:"admission,omitempty"`
 	// Legs are the counts of prompts computed on prefill replicas, nil without these.
 	Legs *LegCounts `json:"legs,omitempty"`
-	// Shadow compares, nil for a pool that decides all requests.
+	// Shadow is the comparison with the proxy's choices, nil for a pool that decides all
+	// requests.
 	Shadow *ShadowStatus `json:"shadow,omitempty"`
 	Stats  PoolStats     `json:"-"`
-	// PolicyStats are the counters of the pool's filters, and the policy's own
-	// where it keeps any.
+	// PolicyStats are the counters of the pool's filters, and those of its policy, if any.
 	PolicyStats []Counter `json:"-"`
 }
 
-// seenSignals is how old a report of an engine may be to show that it works, in
-// seconds.
+// seenSignals is the age, in seconds, up to which an engine's report shows that it works.
 const seenSignals = 10
 
 // Status returns the pool as it is now.

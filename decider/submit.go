@@ -6,10 +6,9 @@ import (
 	"pointsman/decider/queue"
 )
 
-// Waiter is notified when the decision on a request that was held has been
-// made: the pool has filled the Decision given to Submit, and touches neither
-// that nor the Request any more. Decided is called with the pool locked: it must
-// not block, nor call the pool.
+// Waiter is notified when a held request has been decided: the pool has filled the Decision
+// given to Submit, and no longer touches it or the Request. Decided is called with the pool
+// locked: it must not block, nor call the pool.
 type Waiter interface{ Decided() }
 
 // refusals are the messages for clients, by the reason.
@@ -42,7 +41,7 @@ func (p *Pool) Submit(r *Request, d *Decision, w Waiter) (isHeld bool) {
 	return isHeld
 }
 
-// moveTo makes p the pool of r, which exceeds the limits of another pool.
+// moveTo moves r, which exceeds the limits of its pool, to p.
 func (r *Request) moveTo(p *Pool) {
 	name := ""
 	if s := r.Pool.admission.current.Load(); s != nil && r.Band < s.Len() {

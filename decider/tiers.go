@@ -6,7 +6,7 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// tierSpeeds learns how fast the blocks on each tier below the GPU come there, all
+// tierSpeeds learns how fast blocks are copied to the GPU from each tier below it, for all
 // replicas together. It lives under the pool's lock.
 type tierSpeeds [kvcache.Slower]rateEstimator
 
@@ -21,12 +21,12 @@ func SlowTiers() [kvcache.Slower]string {
 }
 
 const (
-	// transferPrior is for how many seconds of transfers initialTransfer counts.
+	// transferPrior is how many seconds of transfers initialTransfer counts for.
 	transferPrior = 2.0
 	// transferRange bounds what is learned to multiples and parts of initialTransfer.
 	transferRange = 100
-	// transferSample is the least number of tokens that is learned from: the time of
-	// fewer is that of other things.
+	// transferSample is the least number of tokens to learn from: other things dominate the
+	// time of fewer.
 	transferSample = 1024
 )
 
@@ -47,7 +47,7 @@ func (t *tierSpeeds) seconds(tokens [kvcache.Slower]int) (sum float64) {
 	return sum
 }
 
-// slowTokens is how many of a prompt's tokens are on each slower tier, behind so many
+// slowTokens returns how many of a prompt's tokens are on each slower tier, behind gpu
 // blocks on the GPU. The last token of a prompt is always computed.
 func slowTokens(input, gpu int, slow kvcache.Slow, blockTokens int) (tokens [kvcache.Slower]int) {
 	from := min(gpu*blockTokens, input-1)
@@ -58,9 +58,9 @@ func slowTokens(input, gpu int, slow kvcache.Slow, blockTokens int) (tokens [kvc
 	return tokens
 }
 
-// worth is how many of a prompt's tokens r would need on its GPU to be as soon done with
-// the prompt as it is with so many blocks there and on slower tiers: what is copied from
-// these is not computed, but takes a while.
+// worth converts blocks on all tiers to tokens on the GPU: with that many there, r would be
+// done with the prompt as soon. Blocks on slower tiers need not be computed, but copying
+// them takes a while.
 func (l *loadEstimate) worth(r *Replica, input, gpu int, slow kvcache.Slow, blockTokens int) int {
 	fast := max(0, min(gpu*blockTokens, input-1))
 	if slow == (kvcache.Slow{}) || input < 2 {
@@ -75,7 +75,7 @@ func (l *loadEstimate) worth(r *Replica, input, gpu int, slow kvcache.Slow, bloc
 	return max(0, input-int(math.Ceil(uncachedFor(cost, input))))
 }
 
-// uncachedFor is how many of the last of input tokens cost so much: the inverse of
+// uncachedFor returns how many of the last tokens of input have that cost: the inverse of
 // prefillCost, at most input.
 func uncachedFor(cost float64, input int) float64 {
 	a := attentionDepth + float64(input)
@@ -86,10 +86,9 @@ func uncachedFor(cost float64, input int) float64 {
 	return min(a-math.Sqrt(d), float64(input))
 }
 
-// learnTransfer takes in that v had its first token so many seconds after it was sent, if
-// a transfer is most of what it waited for. It reports whether that is so: then the time
-// says nothing of the prefill speed. alone means that nothing else was computed there
-// in that time.
+// learnTransfer learns from v, which had its first token seconds after it was sent, if it
+// waited mostly for a transfer. It reports whether that is so: then the time says nothing
+// about the prefill speed. alone means that nothing else was computed there in that time.
 func (l *loadEstimate) learnTransfer(v *reservation, seconds float64, alone bool) bool {
 	if v.slow == ([kvcache.Slower]int{}) {
 		return false

@@ -12,27 +12,26 @@ type TokenUser interface {
 	Tokens() *TokenOptions
 }
 
-// TokenOptions say how a pool comes by the tokens of its prompts.
+// TokenOptions say how a pool gets the tokens of its prompts.
 type TokenOptions struct {
 	// BlockTokens is the number of tokens in a block, as in the engines' KV caches,
 	// until these report it.
 	BlockTokens int `yaml:"block_tokens" help:"tokens in a block until the engines report how many theirs have; then those count"`
-	// OnUntokenized says what becomes of requests whose tokens are not to be
-	// had: "load_balance" places them by the rest of what is known, "reject"
-	// refuses them.
+	// OnUntokenized says what happens to requests whose tokens are not available:
+	// "load_balance" places them by everything else that is known, "reject" refuses them.
 	OnUntokenized string `yaml:"on_untokenized" help:"what happens to chat and completion requests without tokens: load_balance places them by load, reject answers 400 or 503"`
 	// Timeout is how long a request waits for its tokens.
 	Timeout time.Duration `yaml:"timeout" help:"how long a request waits for its tokens; keep it well below the processing_timeout of the proxy"`
 }
 
-// maxBlockTokens bounds the size of a block. Smaller ones than minBlockTokens are not
-// compared because an engine has them: each request would have too many.
+// maxBlockTokens bounds the size of a block. Blocks below minBlockTokens are not compared,
+// even if an engine uses them: each request would have too many.
 const (
 	minBlockTokens = 4
 	maxBlockTokens = 1024
 )
 
-// learnable reports whether blocks of n tokens are compared when engines have them.
+// learnable reports whether blocks of n tokens are compared when engines use them.
 func learnable(n int) bool { return n >= minBlockTokens && n <= maxBlockTokens }
 
 // TokenDefaults are the options' defaults; vLLM's blocks have 16 tokens.
@@ -58,9 +57,9 @@ func (o TokenOptions) Validate() error {
 // be.
 func (p *Pool) Tokens() *TokenOptions { return p.tokens.Load() }
 
-// BlockTokens reports how many tokens the blocks in the engine's KV-cache events have,
-// and returns how many those have that the pool compares from now on: as many as in
-// most of its engines.
+// BlockTokens reports the size of the blocks in the engine's KV-cache events, in tokens. It
+// returns the size that the pool compares from now on, which is that of most of its
+// engines.
 func (e Engine) BlockTokens(n int) int {
 	p, r := e.lock()
 	defer p.mu.Unlock()
@@ -84,8 +83,8 @@ func learnBlockTokens(p *Pool, r *Replica, n int) {
 	chooseBlockTokens(p)
 }
 
-// chooseBlockTokens has the pool compare blocks of the size that most of its engines
-// have; if as many have another, the present size stays, or else the smaller counts.
+// chooseBlockTokens makes the pool compare blocks of the size that most of its engines
+// have. Of sizes that are equally frequent, it takes the present one, or else the smallest.
 // The caller holds the lock.
 func chooseBlockTokens(p *Pool) {
 	o := p.tokens.Load()
@@ -111,7 +110,7 @@ func chooseBlockTokens(p *Pool) {
 	changed.BlockTokens = best
 	p.tokens.Store(&changed)
 	p.config.BlockTokens = best
-	// What is known of the caches is by blocks of the size before.
+	// The cache models are in blocks of the old size.
 	p.setBlockTokens()
 	for _, r := range p.replicas {
 		if r.cache != nil {
@@ -120,7 +119,7 @@ func chooseBlockTokens(p *Pool) {
 	}
 }
 
-// keepBlockTokens keeps the size of blocks that the engines have reported, where a new
+// keepBlockTokens keeps the block size that the engines have reported, if a new
 // configuration has another. The caller holds the lock.
 func keepBlockTokens(p *Pool) {
 	o := p.tokens.Load()

@@ -1,11 +1,10 @@
 package decider
 
-// tombstones remembers the last requests that ended without a reservation. A
-// client that leaves while its request is being decided is logged first and
-// decided later, and that decision must not book a load that never ends. The
-// same holds for questions that waited in the sockets of an agent that was
-// stopped: as many as the proxy asks in the seconds until it takes the agent out.
-// It lives under the pool's lock.
+// tombstones remembers the last requests that ended without a reservation. A client that
+// leaves while its request is being decided is logged first and decided later, and that
+// decision must not book a load that never ends. The same holds for questions that waited
+// in the sockets of a stopped agent: as many as the proxy asks in the seconds until it
+// stops asking. It lives under the pool's lock.
 type tombstones struct {
 	ring [4096]ID
 	next int

@@ -6,8 +6,8 @@ import (
 	"pointsman/decider/budget"
 )
 
-// A request that the proxy places by itself, although the agent was asked, waits in
-// Pool.unplaced until the proxy reports where it went. It is on no replica there.
+// A request that the proxy places by itself, although the agent was asked, is in
+// Pool.unplaced until the proxy reports where it went. There it counts on no replica.
 
 // unplace notes that the proxy places r. The caller holds the lock.
 func unplace(p *Pool, r *Request, now time.Duration) *reservation {
@@ -82,7 +82,7 @@ func forgetUnplaced(p *Pool, w *reservation, o *Outcome, now time.Duration) {
 	drop(p, w)
 }
 
-// drop removes w from what is unplaced.
+// drop removes w from the unplaced requests.
 func drop(p *Pool, w *reservation) {
 	if f := p.shadow.of(p.unplaced.index(w)); f != nil {
 		f.shadowed = false

@@ -53,10 +53,9 @@ func (v *View) BlockBytes() int {
 	return v.pool.config.BlockTokens * BlockBytes / DefaultBlockTokens
 }
 
-// Cached is the number of the prompt's tokens that replica i is believed to hold
-// in its KV cache. Those on a slower tier than the GPU count for less, as their transfer
-// takes a part of the time in which they are computed. It is 0 unless the policy is a
-// PrefixUser.
+// Cached is the number of the prompt's tokens that replica i is believed to hold in its KV
+// cache. Tokens on a slower tier than the GPU count for less, by the time that their
+// transfer takes compared to computing them. It is 0 unless the policy is a PrefixUser.
 func (v *View) Cached(i int) int {
 	if len(v.depth) == 0 {
 		return 0
@@ -81,10 +80,10 @@ func (v *View) tokens(blocks int32) int {
 	return max(0, min(int(blocks)*v.BlockTokens, v.input-1))
 }
 
-// PrefillBacklog is the prefill cost, in tokens, of what is predicted to be
-// computed on replica i before this request: the uncached prompt tokens of
-// requests before their first token, less what the replica has computed of them
-// by now. A token deep in a prompt costs more than one, because of attention.
+// PrefillBacklog is the prefill cost, in tokens, of what is predicted to be computed on
+// replica i before this request: the uncached prompt tokens of requests before their
+// first token, less what the replica has computed of them by now. A token deep in a
+// prompt costs more than 1, because of attention.
 //
 // While requests are held it includes those that are likely to be sent there first.
 func (v *View) PrefillBacklog(i int) float64 {
@@ -106,7 +105,8 @@ func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.unca
 // PrefillBacklog.
 func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
 
-// DuplicateCost is the part of PrefillCost that some other replica need not compute.
+// DuplicateCost is the part of PrefillCost that some other replica would not have to
+// compute.
 func (v *View) DuplicateCost(i int) float64 {
 	return prefillCost(v.BestCached()-v.Cached(i), v.BestCached())
 }
@@ -135,9 +135,9 @@ func (v *View) SharedBlocks(i int) int {
 	return 0
 }
 
-// BlockRequests is how often requests asked for the first of the prompt's blocks
-// that replica i lacks, a count that decays to 1/e in a minute, and for how many
-// seconds they have done so. Both are 0 where no replica holds that block.
+// BlockRequests counts requests for the first of the prompt's blocks that replica i lacks,
+// decaying to 1/e in a minute, and returns for how many seconds they have come. Both are 0
+// where no replica holds that block.
 func (v *View) BlockRequests(i int) (rate, age float64) {
 	if v.best == 0 {
 		return 0, 0
@@ -163,8 +163,7 @@ func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last
 // Candidates, under the name at position term of Terms.
 func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
 
-// matchPrefix finds out how much of the request's prompt the cache of each
-// replica holds.
+// matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
 	v.tiered = false
@@ -178,7 +177,7 @@ func (v *View) matchPrefix(r *Request) {
 	}
 }
 
-// resetTerms makes place for so many terms of each candidate.
+// resetTerms makes room for width terms of each candidate.
 func (v *View) resetTerms(width int) {
 	if v.width = width; width == 0 {
 		return

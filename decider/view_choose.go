@@ -7,8 +7,8 @@ func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []i
 	return v.least(dst, n, cost, func(int) uint64 { return v.Rand.Uint64() })
 }
 
-// LeastEmptiest is Least with ties in the order of how full the caches are. Those that
-// are about as full are in random order.
+// LeastEmptiest is Least with ties ordered by how full the caches are, emptiest first;
+// about equally full ones are in random order.
 func (v *View) LeastEmptiest(dst []int, n int, cost func(c int, r *Replica) float64) []int {
 	return v.least(dst, n, cost, func(i int) uint64 { return v.fullness(i)<<60 | v.Rand.Uint64()>>4 })
 }
@@ -55,10 +55,10 @@ func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, tie
 // longest bounds how many times the typical cost a prompt counts as.
 const longest = 100
 
-// Blocking estimates how much prefill cost of other requests a prompt of that cost
-// delays on a replica with that many requests, in tokens: the longer it is for the
-// pool, the more of them come while it is computed, and the more requests the
-// replica has, compared to the mean of the candidates, the more of them are for it.
+// Blocking estimates how much prefill cost of other requests a prompt of that cost delays
+// on a replica with that many requests, in tokens. A prompt that is long for the pool takes
+// longer, so more requests come meanwhile; a replica with more requests than the mean of
+// the candidates gets more of them.
 func (v *View) Blocking(requests, cost float64) float64 {
 	if v.inFlight < 0 {
 		v.inFlight = 0

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// retryAfter is in how many seconds a request of that band would find a
-// replica, by what waits before it and how fast that leaves.
+// retryAfter estimates in how many seconds a request of that band would find a replica,
+// from the queue ahead of it and the rate at which that drains.
 func (a *admission) retryAfter(band int) int {
 	wait := a.wait(band)
 	if len(a.pool.open) == 0 {
@@ -15,7 +15,7 @@ func (a *admission) retryAfter(band int) int {
 	return int(min(max(math.Ceil(wait.Seconds()), 1), 600))
 }
 
-// wait is how long a request of that band which comes now would wait.
+// wait estimates how long a new request of that band would wait.
 func (a *admission) wait(band int) time.Duration {
 	if !a.Hold {
 		return a.proxyWait(band)
@@ -23,8 +23,7 @@ func (a *admission) wait(band int) time.Duration {
 	return seconds(a.queue.WorkAhead(band) / a.departure.rate(a.pool.load.totalSpeed(&a.pool.members)))
 }
 
-// proxyWait is how long a request of that band which comes now would wait in the
-// proxy.
+// proxyWait estimates how long a new request of that band would wait in the proxy.
 func (a *admission) proxyWait(band int) time.Duration {
 	n := a.proxy.Excess(band, a.pool.places())
 	if n == 0 {

@@ -2,7 +2,7 @@ package decider
 
 import "time"
 
-// Watched is what a pool learnt of a request that somebody watches.
+// Watched is what a pool knows about a watched request.
 type Watched struct {
 	Pool      string  `json:"pool"`
 	Asked     bool    `json:"asked"`            // the proxy asked about it
@@ -26,8 +26,8 @@ type watch struct {
 	seen    Watched
 }
 
-// Watch has all pools follow the next request of a session, in the place of any
-// that they followed before.
+// Watch makes all pools follow the next request of a session, in place of any that they
+// followed before.
 func (d *Decider) Watch(session uint64) {
 	for _, p := range d.Pools() {
 		p.mu.Lock()
@@ -36,7 +36,7 @@ func (d *Decider) Watch(session uint64) {
 	}
 }
 
-// Watched returns what is known of the request, and whether there was one of the
+// Watched returns what is known about the request, and whether there was one of the
 // session.
 func (d *Decider) Watched(session uint64) (Watched, bool) {
 	for _, p := range d.Pools() {

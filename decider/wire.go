@@ -20,7 +20,7 @@ func (e *encoder) text(s string) {
 	e.b = append(e.b, s...)
 }
 
-// name writes a name, cut where readers would not believe its length.
+// name writes a name, cut at the longest that readers accept.
 func (e *encoder) name(s string) { e.text(s[:min(len(s), longestName)]) }
 
 // age writes how long ago something was, in milliseconds.
@@ -35,8 +35,8 @@ func packed(bits []bool) (x byte) {
 	return x
 }
 
-// decoder takes apart what an encoder has written, somewhere, and perhaps something
-// else. What does not fit its bounds makes it bad: from then on it gives zeros.
+// decoder reads what an encoder has written, or hostile bytes. A value out of bounds makes
+// it bad: from then on it returns zeros.
 type decoder struct {
 	b   []byte
 	bad bool

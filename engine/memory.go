@@ -19,7 +19,7 @@ type memory struct {
 type recollection struct {
 	image *kvevents.Image
 	raw   []byte // the image as it was read
-	told  bool   // the pool knows the size of its blocks
+	known bool   // the pool knows the size of its blocks
 }
 
 // remembered names a replica of an earlier life.
@@ -97,8 +97,8 @@ func (w *Watch) Restore(b []byte) {
 	}
 }
 
-// remember has the pool compare blocks of the size that its replicas' had, before any event
-// says so. The caller holds the lock.
+// remember makes the pool compare blocks of the size that its replicas had, before any
+// event reports it. The caller holds the lock.
 func (w *Watch) remember(p *decider.Pool) {
 	if w.memory.replicas == nil || p.Tokens() == nil {
 		return
@@ -108,8 +108,8 @@ func (w *Watch) remember(p *decider.Pool) {
 		return
 	}
 	for _, r := range p.Members() {
-		if m := w.memory.replicas[remembered{p.Name(), r.Name, r.Address}]; m != nil && !m.told {
-			m.told = true
+		if m := w.memory.replicas[remembered{p.Name(), r.Name, r.Address}]; m != nil && !m.known {
+			m.known = true
 			p.Engine(r.Name).BlockTokens(m.image.BlockTokens)
 		}
 	}

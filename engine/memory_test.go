@@ -16,10 +16,10 @@ import (
 	"pointsman/sim/fakevllm"
 )
 
-// What events have told of an engine's cache is known to the agent's next life, with the size
-// of its blocks, before the engine has said anything; also if that life ends before it has
-// followed anything. Of another engine at the same name nothing is.
-func TestWhatEventsToldIsRemembered(t *testing.T) {
+// The agent's next life knows an engine's cache from the events of this one, with the size
+// of its blocks, before the engine has sent anything; also if that life ends before it has
+// followed anything. It knows nothing of another engine with the same name.
+func TestEventsAreRemembered(t *testing.T) {
 	ports := freePorts(t, 3)
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	l, err := net.Listen("tcp", address)

@@ -145,8 +145,7 @@ func printCandidates(w io.Writer, list []decider.Candidate) {
 	printOthers(w, list)
 }
 
-// printOthers says which part of what is known of the candidates other agents have
-// told.
+// printOthers prints what other agents have published about the candidates.
 func printOthers(w io.Writer, list []decider.Candidate) {
 	first := true
 	for _, c := range list {
@@ -158,7 +157,7 @@ func printOthers(w io.Writer, list []decider.Candidate) {
 			fmt.Fprintln(w, "\nof these, by way of other agents:")
 			first = false
 		}
-		fmt.Fprintf(w, "  %s: %d in flight, a prefill backlog of %s tokens, %d of the prompt's tokens in use by them, told %s ago\n",
+		fmt.Fprintf(w, "  %s: %d in flight, a prefill backlog of %s tokens, %d of the prompt's tokens in use by them, reported %s ago\n",
 			c.Replica, o.InFlight, figure(o.Prefill), o.Cached, shortly(o.Age))
 	}
 }

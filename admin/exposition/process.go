@@ -8,7 +8,7 @@ var process = []Family{
 	{"go_gc_pauses_seconds", Histogram, "Pauses for garbage collection; the sum is estimated by the buckets."},
 	{"go_gomaxprocs", Gauge, "Processors that the Go runtime uses."},
 	{"go_goroutines", Gauge, "Goroutines there are."},
-	{"go_info", Gauge, "1; the label tells the version of Go."},
+	{"go_info", Gauge, "1; the label is the version of Go."},
 	{"go_memlimit_bytes", Gauge, "Memory limit of the Go runtime."},
 	{"go_memstats_alloc_bytes", Gauge, "Bytes of heap objects in use or not yet collected."},
 	{"go_memstats_alloc_bytes_total", Counter, "Bytes of heap objects allocated."},

@@ -64,9 +64,9 @@ func strip(l *history.Load, most int) (paths []stripPath, text string) {
 // mapRows is how many rows the picture of a pool has at most.
 const mapRows = 512
 
-// WriteLoad writes a picture of the load of all replicas of a pool, a row each, or
-// the largest of several. Its colour is that of the page's accent in the middle of
-// light and dark; only its opacity tells the load.
+// WriteLoad writes a picture of the load of all replicas of a pool, a row each, or the
+// largest of several. Its colour is that of the page's accent in the middle of light
+// and dark; only its opacity shows the load.
 func WriteLoad(w io.Writer, p *decider.PoolStatus, h *history.Pool) error {
 	n := len(p.Replicas)
 	group := max(1, (n+mapRows-1)/mapRows)

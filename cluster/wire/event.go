@@ -73,7 +73,7 @@ func (x *Encoder) event(e *decider.Event) {
 	x.events = b
 }
 
-// request appends what an event tells of its request.
+// request appends the request of an event.
 func (x *Encoder) request(b []byte, e *decider.Event) []byte {
 	r := &e.Request
 	lora, band := x.name(r.LoRA), x.name(r.Band)
@@ -215,7 +215,7 @@ func (d *Decoder) readBlocks(r *decider.RequestSummary) {
 	}
 	d.blocks = blocks
 	if !whole || d.failed {
-		return // the prompt cannot be told
+		return // the blocks are unknown
 	}
 	if !d.broken {
 		d.chains.note(blocks)

@@ -24,8 +24,7 @@ const (
 	kinds
 )
 
-// MostMessage bounds a message, in bytes. NATS servers take 1 MiB unless told
-// otherwise.
+// MostMessage bounds a message, in bytes. NATS servers accept 1 MiB by default.
 const MostMessage = 768 << 10
 
 // mostName bounds names: of agents, pools, replicas, bands and adapters.
@@ -84,7 +83,7 @@ func NewSecret(cluster string, configured []byte) Secret {
 	return Secret{sum(configured, "pointsman cluster", cluster)}
 }
 
-// Derive returns a secret for another use. It tells nothing of s.
+// Derive returns a secret for another use. It reveals nothing about s.
 func (s Secret) Derive(use string) []byte {
 	d := sum(s.key[:], "derive", use)
 	return d[:]

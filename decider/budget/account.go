@@ -47,14 +47,14 @@ type accountKey struct {
 // account is what one client, tenant or model, or several of these together, have
 // used under a limit.
 type account struct {
-	key     accountKey
-	gen     uint16 // counts the uses of the slot; 0 = it had none
-	named   bool   // its id is that of something with a name
-	used    [windows]counter
-	others  []share // used at other agents
-	changed bool    // since other agents were told
-	told    [windows]int64
-	toldAt  time.Duration
+	key         accountKey
+	gen         uint16 // counts the uses of the slot; 0 = it had none
+	named       bool   // its id is that of something with a name
+	used        [windows]counter
+	others      []share // used at other agents
+	changed     bool    // since it was last published
+	published   [windows]int64
+	publishedAt time.Duration
 }
 
 // share is what clients used at another agent, as that agent says.
@@ -176,7 +176,7 @@ func (a *account) reset() {
 	for w := range a.used {
 		a.used[w].empty()
 	}
-	a.key, a.named, a.others, a.changed, a.told, a.toldAt = accountKey{}, false, a.others[:0], false, [windows]int64{}, 0
+	a.key, a.named, a.others, a.changed, a.published, a.publishedAt = accountKey{}, false, a.others[:0], false, [windows]int64{}, 0
 }
 
 // close forgets an account.

@@ -301,7 +301,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 300 {
 				ch, _ := l.Charge(l.Identify(fmt.Append(nil, i*g)), "m", 10, i%2 == 0)
-				l.Hear("b", l.Reports(nil, 50))
+				l.Receive("b", l.Reports(nil, 50))
 				l.Settle(&ch, 5, i%3 == 0)
 				switch i % 50 {
 				case g:

@@ -44,13 +44,13 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("%d of %d tokens a %s left after it (%s), all of them in %.0fs", v.Remaining, v.Tokens, v.Window, v.Limit, v.Reset)
 }
 
-// Left is what a Verdict tells the client.
+// Left is the part of a Verdict that the client gets.
 type Left struct {
 	Tokens, Remaining int64 // Tokens is 0 where no limit fits the request
 	Reset             int   // seconds
 }
 
-// Left is what v tells the client.
+// Left returns the part of v that the client gets.
 func (v *Verdict) Left() Left { return Left{v.Tokens, v.Remaining, int(math.Ceil(v.Reset))} }
 
 // Charge charges a request of so many prompt tokens, unless a limit is reached: then

@@ -25,8 +25,8 @@ type Ledger struct {
 	usage      map[usageKey]*Usage
 	models     map[string]bool // in usage
 	agents     []string        // others that have reported
-	changed    []uint32        // slots of accounts that others have to be told of
-	told       int             // the last slot that was looked at for that
+	changed    []uint32        // slots of accounts to publish
+	scanned    int             // the last slot that Reports has looked at
 }
 
 // table is what a configuration says. It is immutable, but for the counts of its

@@ -14,17 +14,17 @@ type Report struct {
 }
 
 const (
-	// tellAgain is after how long an account in use is reported again, for agents that
+	// republishAfter is how long until an account in use is reported again, for agents that
 	// have missed it.
-	tellAgain = 20 * time.Second
-	// lookedAt is how many accounts are looked at for each call of Reports, besides those
-	// that have changed.
+	republishAfter = 20 * time.Second
+	// lookedAt is how many accounts each call of Reports looks at, besides those that have
+	// changed.
 	lookedAt = 512
 	// mostAgents bounds the other agents.
 	mostAgents = 256
 )
 
-// Reports appends what is to be told to other agents, of at most that many accounts.
+// Reports appends the usage to publish to other agents, of at most that many accounts.
 func (l *Ledger) Reports(dst []Report, most int) []Report {
 	if !l.On() {
 		return dst
@@ -41,13 +41,13 @@ func (l *Ledger) Reports(dst []Report, most int) []Report {
 		if len(dst) == end {
 			break
 		}
-		l.told = (l.told + 1) % len(l.accounts)
-		dst = l.accounts[l.told].report(dst, now)
+		l.scanned = (l.scanned + 1) % len(l.accounts)
+		dst = l.accounts[l.scanned].report(dst, now)
 	}
 	return dst
 }
 
-// report appends what a has counted here, if others do not know that.
+// report appends the local usage of a, unless it was published already.
 func (a *account) report(dst []Report, now time.Duration) []Report {
 	a.changed = false
 	if a.key == (accountKey{}) {
@@ -58,15 +58,15 @@ func (a *account) report(dst []Report, now time.Duration) []Report {
 		a.used[w].advance(w, now)
 		r.Used[w] = a.used[w].sum
 	}
-	if r.Used == a.told && (r.Used == [2]int64{} || now-a.toldAt < tellAgain) {
+	if r.Used == a.published && (r.Used == [2]int64{} || now-a.publishedAt < republishAfter) {
 		return dst
 	}
-	a.told, a.toldAt = r.Used, now
+	a.published, a.publishedAt = r.Used, now
 	return append(dst, r)
 }
 
-// Hear takes in what another agent reports.
-func (l *Ledger) Hear(agent string, reports []Report) {
+// Receive applies the reports of another agent.
+func (l *Ledger) Receive(agent string, reports []Report) {
 	t := l.table.Load()
 	if t == nil {
 		return
@@ -83,11 +83,11 @@ func (l *Ledger) Hear(agent string, reports []Report) {
 	}
 	now := l.clock()
 	for i := range reports {
-		l.hear(t, uint16(from), &reports[i], now)
+		l.receive(t, uint16(from), &reports[i], now)
 	}
 }
 
-func (l *Ledger) hear(t *table, from uint16, r *Report, now time.Duration) {
+func (l *Ledger) receive(t *table, from uint16, r *Report, now time.Duration) {
 	limit := t.marked(r.Limit)
 	if limit == nil {
 		return // the other has limits that this agent does not have

@@ -26,9 +26,9 @@ func TestAgentsShare(t *testing.T) {
 					if i == j || lossy && r.IntN(3) == 0 {
 						continue
 					}
-					to.Hear(fmt.Sprint(i), reports)
+					to.Receive(fmt.Sprint(i), reports)
 					if r.IntN(4) == 0 {
-						to.Hear(fmt.Sprint(i), reports)
+						to.Receive(fmt.Sprint(i), reports)
 					}
 				}
 			}
@@ -38,7 +38,7 @@ func TestAgentsShare(t *testing.T) {
 			pass(time.Duration(r.IntN(3000)) * time.Millisecond)
 			tell(true)
 		}
-		pass(tellAgain)
+		pass(republishAfter)
 		tell(false)
 		for key := range 3 {
 			sum, seen := int64(0), [3]int64{}
@@ -65,7 +65,7 @@ func TestHear(t *testing.T) {
 	if len(reports) != 1 || len(a.Reports(nil, 10)) != 0 {
 		t.Fatalf("%+v", reports)
 	}
-	b.Hear("a", reports)
+	b.Receive("a", reports)
 	if _, v := b.charge("k", "m", 200); !v.Refused || v.Remaining != 100 || v.Retry < 55 || v.Retry > 63 {
 		t.Errorf("%+v", v)
 	}
@@ -77,7 +77,7 @@ func TestHear(t *testing.T) {
 		t.Error("what an agent has counted that is gone stays")
 	}
 	b.now += 64 * time.Second
-	b.Hear("a", []Report{{Limit: reports[0].Limit, ID: reports[0].ID, Used: [2]int64{-5, 1 << 62}}, {Limit: 1, ID: ID{1}, Used: [2]int64{5, 5}}})
+	b.Receive("a", []Report{{Limit: reports[0].Limit, ID: reports[0].ID, Used: [2]int64{-5, 1 << 62}}, {Limit: 1, ID: ID{1}, Used: [2]int64{5, 5}}})
 	if !b.passes("k", 1000) || len(b.byKey) != 3 {
 		t.Errorf("a number out of bounds, or a limit that is not here, counts: %d accounts", len(b.byKey))
 	}
@@ -85,7 +85,7 @@ func TestHear(t *testing.T) {
 	c.MostAccounts = 100
 	b.Apply(c)
 	for i := range 5000 {
-		b.Hear(fmt.Sprint(i), []Report{{Limit: reports[0].Limit, ID: ID{byte(i), byte(i >> 8), 1}, Used: [2]int64{5, 5}}})
+		b.Receive(fmt.Sprint(i), []Report{{Limit: reports[0].Limit, ID: ID{byte(i), byte(i >> 8), 1}, Used: [2]int64{5, 5}}})
 	}
 	if len(b.byKey) > 101 || len(b.agents) > mostAgents {
 		t.Errorf("%d accounts, %d agents", len(b.byKey), len(b.agents))

@@ -32,8 +32,8 @@ func (s Slow) Sum() int32 { return s[0] + s[1] }
 // Tiered reports whether any replica has a tier below the GPU.
 func (m *Model) Tiered() bool { return m.below[0] != nil || m.below[1] != nil }
 
-// Offload gives c a tier for as many blocks as it evicts, least recently evicted
-// first; 0 = none. It does nothing to a reported Cache, which StoreOn tells.
+// Offload gives c a tier for as many blocks as it evicts, least recently evicted first;
+// 0 = none. It does nothing to a reported Cache, whose tiers come from StoreOn.
 func (c *Cache) Offload(blocks int) {
 	if c.source != 0 {
 		return

@@ -7,7 +7,7 @@ import (
 
 // The core of a vLLM can die while its server lives on for a while: streams then end
 // with a status of 200 and an error among their events, which a proxy takes for
-// success, and other requests get 500. Only its /health tells. It is asked every
+// success, and other requests get 500. Only its /health shows it. It is asked every
 // healthEvery, and its answer counts for deadFor.
 const (
 	healthEvery = time.Second

@@ -63,8 +63,8 @@ func TestFormsOfPrompts(t *testing.T) {
 	}
 }
 
-// The same messages are other tokens where the template is told more.
-func TestTemplateFieldsAreTold(t *testing.T) {
+// The same messages become other tokens if the template gets more fields.
+func TestTemplateFields(t *testing.T) {
 	b := newBench(t, nil)
 	seen := map[uint64]string{}
 	for _, field := range []string{``, `,"reasoning_effort":"low"`, `,"reasoning_effort":"high"`, `,"documents":[{"text":"a"}]`, `,"response_format":{"type":"text"}`} {
@@ -79,7 +79,7 @@ func TestTemplateFieldsAreTold(t *testing.T) {
 	}
 }
 
-// An engine that renders no chats is told the same by arguments of the template.
+// An engine that renders no chats gets the same as arguments of the template.
 func TestWithoutRender(t *testing.T) {
 	for _, status := range []int{403, 404, 405, 501} { // 403 is what vLLM 0.32 says
 		b := newBench(t, nil)

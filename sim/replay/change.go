@@ -131,7 +131,7 @@ func (s *simulation) change(c *ReplicaChange) {
 	}
 }
 
-// setState tells the agents what the proxy does with a replica.
+// setState reports to the agents what the proxy does with a replica.
 func (s *simulation) setState(k int, state decider.ReplicaState) {
 	state.Name, state.Weight = s.names[k], 1
 	s.away[k] = !state.Up || state.Draining

@@ -14,7 +14,7 @@ type event struct {
 	kind    eventKind
 	replica int
 	flight  *flight
-	agent   *agent // that is told; nil means the one that decided
+	agent   *agent // that gets the report; nil means the one that decided
 	shared  *decider.Event
 	from    string // the agent that reported it
 }

@@ -47,7 +47,7 @@ func (s *simulation) handle(e event) {
 		s.silent()
 	case eventHealed:
 		for _, a := range s.agents {
-			a.decider.TellAll()
+			a.decider.PublishAll()
 		}
 	case eventChange:
 		s.change(&s.o.Events.Changes[e.replica])

@@ -13,7 +13,7 @@ import (
 	"pointsman/test/rig"
 )
 
-// clusterStatus is the part of /status that tells of the other agents.
+// clusterStatus is the part of /status about the other agents.
 type clusterStatus struct {
 	Refused   int `json:"refused"`
 	RefusedUs int `json:"refused_us"`

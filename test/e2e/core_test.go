@@ -40,7 +40,7 @@ func TestDeadCore(t *testing.T) {
 		}
 		s.AwaitState(bad.Name, 20*time.Second, rig.Ejected)
 		t.Logf("known after %v", time.Since(killed))
-		for range 4 { // longer than it is told once to last
+		for range 4 { // longer than it lasts after one report
 			if _, seen := s.Spared(client, bad.Name, rig.Ejected, 10); !seen {
 				t.Fatal(fmt.Sprint(s.Agent.Pool(rig.Pool)))
 			}

@@ -9,9 +9,9 @@ import (
 
 // Fault is one way to break a configuration.
 type Fault struct {
-	Name  string
-	Rules []string // of the findings that name it, any of which will do
-	Told  string   // what the running agent says of it
+	Name   string
+	Rules  []string // of the findings that name it, any of which will do
+	Report string   // what the running agent says about it
 	// Edit puts it in. What it cannot break it returns as it is.
 	Edit func(text string) string
 }

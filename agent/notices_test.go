@@ -11,9 +11,9 @@ import (
 	"pointsman/link"
 )
 
-// TestTold: what the proxy does not report is logged once, and again when that has
+// TestNotices: what the proxy does not report is logged once, and again when that has
 // changed; replicas that come, leave, drain or go down have a line each.
-func TestTold(t *testing.T) {
+func TestNotices(t *testing.T) {
 	d := decider.New(func() time.Duration { return time.Hour }, func() uint64 { return 1 })
 	apply := func(names ...string) {
 		c := decider.PoolConfig{Name: "llama", Policy: policy.Random{}}
@@ -25,7 +25,7 @@ func TestTold(t *testing.T) {
 	apply("r1", "r2")
 	k := &link.Link{Proxy: "haproxy", FeedConnections: func() int { return 0 }}
 	var b strings.Builder
-	told := &told{
+	notices := &notices{
 		log: slog.New(slog.NewTextHandler(&b, nil)), decider: d, links: []*link.Link{k}, problems: map[string]bool{},
 		unanswered: map[string]uint64{}, states: map[replicaOf]string{}, known: map[string]bool{},
 	}
@@ -33,7 +33,7 @@ func TestTold(t *testing.T) {
 	logs := func(what string, want ...string) {
 		t.Helper()
 		for range 3 {
-			told.tick(now.Add(5 * time.Second))
+			notices.tick(now.Add(5 * time.Second))
 		}
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		if b.Len() == 0 {
@@ -69,7 +69,7 @@ func TestTold(t *testing.T) {
 	state("r1", true, false)
 	logs("up", `up again" pool=llama replica=r1`)
 	apply("r1")
-	if told.tick(now); strings.Count(b.String(), "a replica left") != 2 {
+	if notices.tick(now); strings.Count(b.String(), "a replica left") != 2 {
 		t.Errorf("%s", b.String())
 	}
 }

@@ -26,9 +26,9 @@ func each(list []rig.Release, faults []inject.Fault, names []string, f func(r ri
 	}
 }
 
-// TestFaultsToldHAProxy puts the faults that people make into configurations that
+// TestFaultsReportedHAProxy puts the faults that people make into configurations that
 // ask. The running agent says what is wrong, in its status and its log.
-func TestFaultsToldHAProxy(t *testing.T) {
+func TestFaultsReportedHAProxy(t *testing.T) {
 	names := []string{"plain.cfg", "defaults-chain.cfg", "acls.cfg", "stick-tables.cfg", "rhel.cfg"}
 	each(rig.HAProxies(t), inject.HAProxy, names, func(r rig.Release, fault inject.Fault, name string) {
 		t.Run(fault.Name+"/"+name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestFaultsToldHAProxy(t *testing.T) {
 			u.breakBy(fault)
 			u.Agent.Start()
 			u.reload()
-			u.toldOf(fault, func() {
+			u.reports(fault, func() {
 				u.client.CloseIdleConnections()
 				// The body comes after the headers, as over a network.
 				c := u.call(0)
@@ -50,8 +50,8 @@ func TestFaultsToldHAProxy(t *testing.T) {
 	})
 }
 
-// TestFaultsToldNginx is the same for nginx, where the lines were put in by hand.
-func TestFaultsToldNginx(t *testing.T) {
+// TestFaultsReportedNginx is the same for nginx, where the lines were put in by hand.
+func TestFaultsReportedNginx(t *testing.T) {
 	names := []string{"plain", "error-pages", "vllm-docs", "basic-auth", "api-keys"}
 	each(rig.Nginxes(t), inject.Nginx, names, func(r rig.Release, fault inject.Fault, name string) {
 		t.Run(fault.Name+"/"+name, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestFaultsToldNginx(t *testing.T) {
 			})
 			defer u.client.CloseIdleConnections()
 			u.Agent.Start()
-			u.toldOf(fault, func() {
-				if strings.Contains(fault.Told, "without a decision") {
+			u.reports(fault, func() {
+				if strings.Contains(fault.Report, "without a decision") {
 					u.Agent.Signal(syscall.SIGSTOP) // its answers come too late
 					defer u.Agent.Signal(syscall.SIGCONT)
 				}
@@ -110,14 +110,14 @@ func (u *user) serve(c rig.Call, n int) {
 	}
 }
 
-// toldOf sends requests until the agent says what is wrong.
-func (u *user) toldOf(f inject.Fault, send func()) {
+// reports sends requests until the agent says what is wrong.
+func (u *user) reports(f inject.Fault, send func()) {
 	u.T.Helper()
-	rig.Eventually(u.T, 60*time.Second, "status and log tell of: "+f.Told, func() (bool, string) {
+	rig.Eventually(u.T, 60*time.Second, "status and log report: "+f.Report, func() (bool, string) {
 		send()
 		time.Sleep(200 * time.Millisecond)
 		status, log := string(u.Agent.Run(nil, "status", "--once")), u.Agent.Log.String()
 		_, logged, _ := strings.Cut(log, "level=WARN")
-		return strings.Contains(status, f.Told) && strings.Contains(logged, f.Told), status + log
+		return strings.Contains(status, f.Report) && strings.Contains(logged, f.Report), status + log
 	})
 }

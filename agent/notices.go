@@ -20,9 +20,9 @@ func (a *Agent) links() (list []*link.Link) {
 	return list
 }
 
-// told logs, once each, what the agent does not hear of a proxy, and the replicas
-// that come, leave, or change their state. It belongs to one goroutine.
-type told struct {
+// notices logs, once each, what a proxy fails to report, and replicas that come, leave, or
+// change their state. It belongs to one goroutine.
+type notices struct {
 	log        *slog.Logger
 	decider    *decider.Decider
 	links      []*link.Link
@@ -34,18 +34,18 @@ type told struct {
 
 type replicaOf struct{ pool, replica string }
 
-// maxTold bounds the lines about replicas at one time.
-const maxTold = 20
+// maxNotices bounds the lines about replicas at one time.
+const maxNotices = 20
 
-func newTold(a *Agent) *told {
-	return &told{
+func newNotices(a *Agent) *notices {
+	return &notices{
 		log: a.Log, decider: a.decider, links: a.links(), problems: map[string]bool{}, unanswered: map[string]uint64{},
 		states: map[replicaOf]string{}, known: map[string]bool{},
 	}
 }
 
 // tick compares what is known now with what was logged.
-func (t *told) tick(now time.Time) {
+func (t *notices) tick(now time.Time) {
 	for _, l := range t.links {
 		l.Tick(now)
 		s := l.Status(now)
@@ -74,10 +74,10 @@ func (t *told) tick(now time.Time) {
 
 // replicas logs what has changed of the replicas. The first replicas of a pool are
 // its start and not logged.
-func (t *told) replicas() {
+func (t *notices) replicas() {
 	lines := 0
 	say := func(level slog.Level, text string, k replicaOf) {
-		if lines++; lines <= maxTold {
+		if lines++; lines <= maxNotices {
 			t.log.Log(context.Background(), level, text, "pool", k.pool, "replica", k.replica)
 		}
 	}
@@ -114,8 +114,8 @@ func (t *told) replicas() {
 			say(slog.LevelInfo, "a replica left", k)
 		}
 	}
-	if lines > maxTold {
-		t.log.Info("more replicas changed", "replicas", lines-maxTold)
+	if lines > maxNotices {
+		t.log.Info("more replicas changed", "replicas", lines-maxNotices)
 	}
 	t.states, t.known = states, known
 }
