@@ -6,7 +6,7 @@ import "fmt"
 
 // Levels of a finding.
 const (
-	Fault   = "fault"   // pointsman does not work as configured: never asked, never told, or requests fail
+	Fault   = "fault"   // pointsman does not work as configured: the agent gets no questions or no reports, or requests fail
 	Warning = "warning" // it works, worse than it could, whether or not pointsman is attached
 )
 

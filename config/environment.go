@@ -14,7 +14,7 @@ var (
 	testEnvironment = []string{"POINTSMAN_CACHE", "POINTSMAN_COVERDIR", "POINTSMAN_ENGINES", "POINTSMAN_PAGE", "POINTSMAN_RACE", "POINTSMAN_SHOTS", "POINTSMAN_SOAK"}
 )
 
-// ofService matches the variables by which Kubernetes tells containers of Services
+// ofService matches the variables with which Kubernetes announces Services to containers
 // whose names begin with pointsman.
 var ofService = regexp.MustCompile(`^POINTSMAN_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 

@@ -29,9 +29,9 @@ type Wanted struct {
 	Ours          string // name of the file that is rendered, which needs no advice
 }
 
-// Advise reads a user's configuration, with the file that is rendered for it, and
-// reports what keeps pointsman from being asked, followed or told. An empty
-// answer means that nothing is missing.
+// Advise reads a user's configuration, with the file that is rendered for it, and reports
+// what keeps questions or outcomes from pointsman, or its answers from being followed. An
+// empty answer means that nothing is missing.
 func Advise(files []File, w Wanted) []advice.Finding {
 	a := &adviser{Wanted: w, sections: divide(files)}
 	if len(files) > 0 {

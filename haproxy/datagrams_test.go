@@ -15,8 +15,8 @@ import (
 	"pointsman/link"
 )
 
-// A datagram ends a reservation that the ring has not told the end of, after a
-// while, and nothing else.
+// A datagram ends a reservation whose end the ring has not reported, after a while, and
+// nothing else.
 func TestDatagrams(t *testing.T) {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
@@ -44,7 +44,7 @@ func TestDatagrams(t *testing.T) {
 		var out decider.Decision
 		p.Decide(&r, &out)
 	}
-	f.line([]byte(line(0)), new(lateness)) // the ring tells of the first one
+	f.line([]byte(line(0)), new(lateness)) // the ring reports the first one
 	for _, text := range []string{line(0), "noise", "PM1 ev=first rid=" + line(2)[17:], line(1), line(9)} {
 		if _, err := sender.Write([]byte(text)); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// Where most requests got an id and a replica, and neither an answer nor an error tells
+// Where most requests got an id and a replica, and neither an answer nor an error says
 // of them, they are not asked about; but for those that the agent answered without a
 // replica. A few are POSTs without a body. Nor is a chat that reached another backend.
 func TestNotAsked(t *testing.T) {

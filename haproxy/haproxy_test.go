@@ -216,7 +216,7 @@ func TestFeedFollowsARequest(t *testing.T) {
 	send("close", "st=200 ts=-- t0=1000000 tf=1200000")
 	wait("served", func(s decider.PoolStatus) bool { return s.Reservations == 0 && s.Outcomes["served"] == 1 })
 
-	// The feed counts the time after it has told the pool.
+	// The feed counts the time after it has reported to the pool.
 	wait("timed", func(decider.PoolStatus) bool {
 		var page bytes.Buffer
 		set.WritePrometheus(&page)

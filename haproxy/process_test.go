@@ -12,7 +12,7 @@ import (
 	"pointsman/spoa"
 )
 
-// A question tells who asks, by name or else by its socket, and a process that has
+// A question names who asks, by name or else by its socket, and a process that has
 // ended takes its reservations with it.
 func TestProcesses(t *testing.T) {
 	p := NewProcesses()

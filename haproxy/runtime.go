@@ -32,7 +32,8 @@ type Runtime struct {
 	// any other pool.
 	Members func(pool string) ([]Member, bool)
 
-	// Version, unless nil, is told HAProxy's version when it answers first, and again.
+	// Version, unless nil, is called with HAProxy's version when it first answers, and when
+	// it answers again.
 	Version func(string)
 
 	changing sync.Mutex // held while servers are added and deleted

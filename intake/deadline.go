@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// parseDeadline reads the value of a deadline header: a time from now in
-// seconds (2.5) or with a unit (800ms, 2m), or a time of the calendar in
-// seconds or milliseconds since 1970 or in the form of RFC 3339. What has
-// passed gives the earliest deadline, what is not understood none (0). now is by the
-// pool's clock, and calendar, unless nil, tells the same moment by the calendar: asked
-// only now, since that clock may be set at any time.
+// parseDeadline reads the value of a deadline header: a time from now in seconds (2.5) or
+// with a unit (800ms, 2m), or a time of the calendar in seconds or milliseconds since 1970
+// or in the form of RFC 3339. A time in the past is the earliest deadline; a value that
+// cannot be parsed is none (0). now is by the pool's clock. calendar, unless nil, returns
+// the same moment by the calendar; it is called only now, since that clock may be set at
+// any time.
 func parseDeadline(v []byte, now time.Duration, calendar func() time.Time) time.Duration {
 	if len(v) == 0 || len(v) > 40 {
 		return 0

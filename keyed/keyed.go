@@ -40,7 +40,7 @@ func New(secret []byte) *Key {
 	return k
 }
 
-// Sum is the hash of p that follows the hash before, or a number that tells its use.
+// Sum is the hash of p, chained to the hash before, or to a number that identifies its use.
 func (k *Key) Sum(before uint64, p []byte) uint64 {
 	var d Digest
 	d.Reset(k, before)

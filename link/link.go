@@ -1,6 +1,5 @@
-// Package link counts what passes between the agent and one proxy: its questions,
-// and what it reports of requests. From these it tells what the agent does not
-// receive.
+// Package link counts what passes between the agent and one proxy: its questions, and its
+// reports on requests. From these it infers what the agent does not receive.
 package link
 
 import (
@@ -33,7 +32,7 @@ type Link struct {
 	version    atomic.Pointer[string]
 	faults     [faults]atomic.Uint64
 	unasked    atomic.Uint64
-	undecided  atomic.Int64 // questions that were answered without a replica, and not heard of since
+	undecided  atomic.Int64 // questions that were answered without a replica, and not reported since
 
 	mu       sync.Mutex
 	bypassed map[string]uint64 // by frontend

@@ -246,7 +246,7 @@ var bar, none = []byte{'|'}, []byte{'-'}
 // answer gives nginx the decision. next is the location that it goes on with.
 func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 	d := &s.request.Decision
-	s.tellBudget(resp)
+	s.budgetHeaders(resp)
 	a.intake.Answered(&s.request, "nginx")
 	if d.Status != 0 {
 		if d.Retry > 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// tellBudget says how many tokens the client has left. nginx passes it on.
-func (s *scratch) tellBudget(resp *fasthttp.Response) {
+// budgetHeaders says how many tokens the client has left. nginx passes it on.
+func (s *scratch) budgetHeaders(resp *fasthttp.Response) {
 	b := &s.request.Budget
 	if b.Tokens == 0 {
 		return

@@ -184,7 +184,7 @@ func TestLateDecisionInAnotherPool(t *testing.T) {
 
 const broken = `<187>Nov 20 16:48:19 pm_error: 2026/11/20 16:48:19 [error] 12#12: *34 upstream prematurely closed connection while reading upstream, client: 127.0.0.1, server: , request: "POST /v1/chat/completions HTTP/1.1", upstream: "http://10.0.0.1:8000/v1/chat/completions", host: "x", referrer: "a, upstream: "http://10.0.0.2:8000/""`
 
-// A stream that breaks off is told by the error log alone.
+// Only the error log reports a stream that breaks off.
 func TestBrokenStream(t *testing.T) {
 	ended := func(lines ...string) map[string]uint64 {
 		d := newDecider()

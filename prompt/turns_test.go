@@ -51,7 +51,7 @@ func TestTurnsOfACutBodyAreThoseOfTheWhole(t *testing.T) {
 		most = max(most, len(turns))
 	}
 	if most < 2 {
-		t.Error("a cut body tells no turns")
+		t.Error("no turns found in a cut body")
 	}
 	if n := len(turnsOf(t, ChatCompletions, `{"model":"m"}`, 0)); n != 0 {
 		t.Errorf("%d turns of no prompt", n)

@@ -269,9 +269,9 @@ func (b *blocks) Restore(text []byte) { b.text = string(text) }
 func TestBlocksAreKept(t *testing.T) {
 	dir := t.TempDir()
 	a := begin(t, dir)
-	first := &blocks{"what the engines told"}
+	first := &blocks{"what the engines reported"}
 	a.keeper.KeepBlocks(first)
-	if first.text != "what the engines told" {
+	if first.text != "what the engines reported" {
 		t.Error("a first life restores something")
 	}
 	a.keeper.Restore()

@@ -131,8 +131,8 @@ func depth(data []byte) int {
 	return deepest
 }
 
-// chatTokens applies the chat template: what it is told besides the messages, tools,
-// then each message, then the opening of the answer.
+// chatTokens applies the chat template: the extra fields of the template, tools, then each
+// message, then the opening of the answer.
 func (r *wireRequest) chatTokens() ([]uint32, *apiError) {
 	if r.Messages == nil {
 		return nil, missing("messages")

@@ -61,7 +61,7 @@ func TestPage(t *testing.T) {
 }
 
 // The page changes by itself: what was selected, focused and scrolled stays, and an
-// agent that is gone is told of.
+// agent that is gone is shown.
 func TestLive(t *testing.T) {
 	b := open(t)
 	s := newSite(t, 8)
