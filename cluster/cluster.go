@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// batchFor is how long events wait for others at most: those that come so soon
-	// after a batch.
-	batchFor = 4 * time.Millisecond
+	// batchFor is how long an event waits at most for others to share its message. The
+	// first event after such a pause does not wait. Fast engines feel each millisecond by
+	// which agents lag behind each other, and a longer pause costs no less processor time.
+	batchFor = time.Millisecond
 	// beatEvery is how often an agent that has nothing to tell shows that it lives.
 	beatEvery = 500 * time.Millisecond
 	// digestEvery is how often agents compare what they know of each other.
