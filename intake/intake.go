@@ -125,18 +125,42 @@ func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
 func (i *Intake) Prepare(r *Request) bool {
 	body := r.raw
 	r.raw = nil
-	if i.Tokenizer == nil || r.Pool.Tokens() == nil || r.endpoint != prompt.ChatCompletions && r.endpoint != prompt.Completions {
+	if i.Tokenizer == nil || r.Pool.Tokens() == nil {
+		return true
+	}
+	form, ok := r.form()
+	if !ok {
 		return true
 	}
 	seed := r.seed()
 	turns := seed
+	// The same messages are other tokens in another API, or with another template.
+	if form != tokenize.Completions {
+		turns = prompt.Separate(r.Pool.Hashing(), seed, uint64(form))
+	}
 	if r.body.Template != 0 {
-		turns = prompt.Separate(r.Pool.Hashing(), seed, r.body.Template)
+		turns = prompt.Separate(r.Pool.Hashing(), turns, r.body.Template)
 	}
 	r.turns = r.body.Turns(r.turns[:0], turns)
-	ok := i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{
-		Body: body, Turns: r.turns, Seed: seed, Chat: r.endpoint == prompt.ChatCompletions, IDs: r.body.TokenIDs > 0,
+	ok = i.Tokenizer.Prepare(&r.Request, tokenize.Prompt{
+		Body: body, Turns: r.turns, Seed: seed, Form: form, IDs: r.body.TokenIDs > 0,
 		BeforeWait: r.BeforeWait,
 	}, &r.Decision)
 	return ok || r.Pool.Shadows(&r.Request) // which refuses nothing
+}
+
+// form returns which API's prompt the request has, and whether it can be tokenized. An
+// engine that goes on with an earlier response has more of a prompt than is in the body.
+func (r *Request) form() (f tokenize.Form, ok bool) {
+	switch r.endpoint {
+	case prompt.Completions:
+		return tokenize.Completions, true
+	case prompt.ChatCompletions:
+		return tokenize.Chat, true
+	case prompt.Messages:
+		return tokenize.Messages, true
+	case prompt.Responses:
+		return tokenize.Responses, len(r.body.PreviousResponse) == 0
+	}
+	return 0, false
 }

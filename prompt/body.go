@@ -149,7 +149,7 @@ func (b *Body) document() (complete, dropped bool) {
 				b.full, dropped = false, true
 				i = skipValue(b.data, at)
 			}
-		} else if (b.endpoint == ChatCompletions || b.endpoint == Completions) && shapesTemplate(key) {
+		} else if shapesTemplate(b.endpoint, key) {
 			name := b.secret().Sum(0, key)
 			if i = skipValue(b.data, at); i >= 0 {
 				b.Template += b.secret().Sum(name, b.data[at:i])
@@ -169,13 +169,26 @@ func (b *Body) document() (complete, dropped bool) {
 	}
 }
 
-// shapesTemplate reports whether the value of a top-level key has a part in how an
-// engine turns messages or a prompt into tokens.
-func shapesTemplate(key []byte) bool {
-	switch string(key) {
-	case "add_generation_prompt", "continue_final_message", "add_special_tokens", "chat_template",
-		"chat_template_kwargs", "documents", "reasoning_effort", "response_format", "mm_processor_kwargs":
-		return true
+// shapesTemplate reports whether the value of a top-level key of a body has a part in how
+// an engine turns messages or a prompt into tokens.
+func shapesTemplate(e Endpoint, key []byte) bool {
+	switch e {
+	case ChatCompletions, Completions:
+		switch string(key) {
+		case "add_generation_prompt", "continue_final_message", "add_special_tokens", "chat_template",
+			"chat_template_kwargs", "documents", "reasoning_effort", "response_format", "mm_processor_kwargs":
+			return true
+		}
+	case Messages:
+		switch string(key) {
+		case "thinking", "output_config", "tool_choice":
+			return true
+		}
+	case Responses:
+		switch string(key) {
+		case "reasoning", "tool_choice", "chat_template_kwargs", "previous_input_messages":
+			return true
+		}
 	}
 	return false
 }

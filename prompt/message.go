@@ -1,5 +1,7 @@
 package prompt
 
+import "bytes"
+
 // maxDepth bounds the nesting of items: a message, its part, a part of a tool's
 // result or a called function, and one to spare.
 const maxDepth = 3
@@ -45,8 +47,31 @@ func (b *Body) system(i int) int {
 	if len(b.spans) == from+1 {
 		b.spans = b.spans[:from]
 		b.hold = from
+	} else {
+		b.dropBilling(from + 1)
 	}
 	return i
+}
+
+// billingHeader begins a line of Claude Code's system prompt that is another one in each
+// request. vLLM drops it, and llama.cpp writes the same in all.
+const billingHeader = "x-anthropic-billing-header"
+
+// dropBilling drops the billing line of a system prompt, whose content is the spans
+// from one on.
+func (b *Body) dropBilling(from int) {
+	for i := from; i < len(b.spans); i++ {
+		s := &b.spans[i]
+		text := b.bytes(s)
+		if s.tag != tagText || len(text) < len(billingHeader) || string(text[:len(billingHeader)]) != billingHeader {
+			continue
+		}
+		drop := s.n
+		if end := bytes.Index(text, []byte(`\n`)); end >= 0 {
+			drop = int32(end) + 2
+		}
+		s.off, s.n = s.off+drop, s.n-drop
+	}
 }
 
 // content records a string, a part, or an array of parts.
@@ -173,6 +198,9 @@ func (b *Body) item(i, depth int, message bool) int {
 		if !roleSeen {
 			b.hold = base - 1
 		}
+	}
+	if message && string(b.bytes(&b.spans[base-1])) == "system" {
+		b.dropBilling(base)
 	}
 	if !ordered {
 		b.spare = b.spare[:0]

@@ -1,7 +1,6 @@
 package tokenize
 
 import (
-	"errors"
 	"pointsman/keyed"
 	"time"
 
@@ -43,9 +42,9 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 	c := &call{done: make(chan struct{})}
 	t.calls[hash] = c
 	pool, adapter, text := r.Pool, r.LoRA, r.TextBytes
-	seed, chat, own := p.Seed, p.Chat, append([]byte(nil), p.Body...)
+	seed, form, own := p.Seed, p.Form, append([]byte(nil), p.Body...)
 	go func() {
-		if lists, ok := t.tokenize(pool, adapter, own, chat); ok {
+		if lists, ok := t.tokenize(pool, adapter, own, form); ok {
 			c.entry = newEntry(pool.Hashing(), lists, seed, blockTokens)
 			c.entry.text = text
 			c.ok = true
@@ -83,8 +82,8 @@ func (t *Tokenizer) fromIDs(r *decider.Request, p Prompt, blockTokens int) bool 
 
 // tokenize asks one replica of the pool that has the adapter, and another one if that
 // fails. It returns the tokens of each prompt in a body.
-func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, chat bool) ([][]uint32, bool) {
-	q, err := newQuestion(body, chat)
+func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, form Form) ([][]uint32, bool) {
+	q, err := newQuestion(body, form)
 	if err != nil {
 		return nil, false
 	}
@@ -99,9 +98,7 @@ func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, ch
 		if err == nil {
 			return lists, true
 		}
-		if status, ok := errors.AsType[statusError](err); ok {
-			t.complain(pool, m, q, int(status))
-		}
+		t.complain(pool, m, q, err)
 	}
 	return nil, false
 }

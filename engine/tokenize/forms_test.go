@@ -165,7 +165,7 @@ func TestAnswersOfRealEngines(t *testing.T) {
 			http.NotFound(w, r)
 		}))
 		b := newBench(t, nil)
-		q, err := newQuestion([]byte(c.body), false)
+		q, err := newQuestion([]byte(c.body), Completions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func FuzzQuestion(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, form := range []bool{true, false} {
+		for form := Form(0); form < formCount; form++ {
 			if q, err := newQuestion(body, form); err == nil {
 				if len(q.prompts) > maxPrompts {
 					t.Fatal(len(q.prompts))

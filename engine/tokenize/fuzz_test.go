@@ -30,8 +30,11 @@ func FuzzAnswer(f *testing.F) {
 	tokenizer := New(metrics.NewSet())
 	f.Fuzz(func(t *testing.T, text []byte, code uint16) {
 		answer, status = text, 200+int(code)%400
-		for _, body := range []string{`{"model":"m","prompt":["a","b"]}`, `{"model":"m","messages":[],"chat_template_kwargs":{"a":1}}`} {
-			q, err := newQuestion([]byte(body), strings.Contains(body, "messages"))
+		for form, body := range map[Form]string{
+			Completions: `{"model":"m","prompt":["a","b"]}`, Chat: `{"model":"m","messages":[],"chat_template_kwargs":{"a":1}}`,
+			Messages: `{"model":"m","messages":[{"role":"user","content":"a"}]}`, Responses: `{"model":"m","input":"a"}`,
+		} {
+			q, err := newQuestion([]byte(body), form)
 			if err != nil {
 				t.Fatal(err)
 			}

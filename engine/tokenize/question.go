@@ -13,7 +13,7 @@ import (
 
 // question is what an engine is asked to tokenize.
 type question struct {
-	chat bool
+	form Form
 	body []byte // of the client
 	// prompts are those of a request with several; nil = body has one.
 	prompts []string
@@ -37,10 +37,13 @@ const maxPrompts = 64
 var errPrompt = errors.New("no prompt that can be tokenized")
 
 // newQuestion reads a body.
-func newQuestion(body []byte, chat bool) (q *question, err error) {
-	q = &question{chat: chat, body: body}
+func newQuestion(body []byte, form Form) (q *question, err error) {
+	q = &question{form: form, body: body}
+	if form.isConverted() {
+		return q, nil
+	}
 	err = sonic.Unmarshal(body, &q.fields)
-	if chat {
+	if form == Chat {
 		return q, nil // the engine says what is wrong
 	}
 	if err != nil {
@@ -79,9 +82,10 @@ func idsOf(body []byte) (lists [][]uint32, ok bool) {
 
 // manners are what is known of how an engine is to be asked.
 type manners struct {
-	llamaCpp bool // as llama.cpp is
-	noRender bool // it renders no chats
-	said     bool // that it does not tokenize
+	llamaCpp bool            // as llama.cpp is
+	noRender [formCount]bool // it renders no bodies of this form
+	said     [formCount]bool // that it does not tokenize this form
+	proofs   map[shape]proof // how it converts Messages; not to be read from a copy
 }
 
 // maxPeers bounds how many engines something is known of.
@@ -113,26 +117,33 @@ func (t *Tokenizer) learn(address string, change func(*manners)) {
 }
 
 // complain logs, once for each engine, that it refuses to tokenize.
-func (t *Tokenizer) complain(pool *decider.Pool, m decider.Member, q *question, status int) {
-	said := false
-	t.learn(m.Address, func(m *manners) { said, m.said = m.said, true })
-	if said || status >= 500 && status != fasthttp.StatusNotImplemented {
+func (t *Tokenizer) complain(pool *decider.Pool, m decider.Member, q *question, err error) {
+	status, isStatus := errors.AsType[statusError](err)
+	if !isStatus && !errors.Is(err, errCount) {
 		return
 	}
-	form := "completions"
-	if q.chat {
-		form = "chat"
+	said := false
+	t.learn(m.Address, func(m *manners) { said, m.said[q.form] = m.said[q.form], true })
+	switch {
+	case said || status >= 500 && status != fasthttp.StatusNotImplemented:
+		return
+	case !isStatus:
+		t.Log.Warn("an engine counts other tokens than its chats have: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", q.form)
+		return
 	}
-	t.Log.Warn("an engine refuses to tokenize: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", form, "status", status)
+	t.Log.Warn("an engine refuses to tokenize: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", q.form, "status", int(status))
 }
 
 // ask asks the engine at an address for the tokens of each prompt.
 func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 	known := t.of(address)
+	if q.form.isConverted() {
+		return t.askConverted(address, q, known)
+	}
 	if known.llamaCpp {
 		return t.askLlamaCpp(address, q)
 	}
-	lists, err := t.askVLLM(address, q, known.noRender)
+	lists, err := t.askVLLM(address, q, known.noRender[Chat])
 	if err == nil && len(lists) > 0 && len(lists[0]) == 0 {
 		// llama.cpp has no tokens for what it does not understand.
 		if lists, err = t.askLlamaCpp(address, q); err != nil {
@@ -147,13 +158,12 @@ func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 func (t *Tokenizer) askVLLM(address string, q *question, noRender bool) ([][]uint32, error) {
 	f := &q.fields
 	switch {
-	case q.chat && f.beyondTokenize():
+	case q.form == Chat && f.beyondTokenize():
 		if !noRender {
-			tokens, err := t.tokens(address, "/v1/chat/completions/render", q.body)
-			if status, ok := errors.AsType[statusError](err); !ok || !status.absent() {
+			tokens, err := t.render(address, q)
+			if !isAbsent(err) {
 				return tokens, err
 			}
-			t.learn(address, func(m *manners) { m.noRender = true })
 		}
 		body, err := f.merged(q.body)
 		if err != nil {
@@ -191,7 +201,7 @@ func (t *Tokenizer) askLlamaCpp(address string, q *question) ([][]uint32, error)
 		Prompt string `json:"prompt"`
 	}
 	switch {
-	case q.chat:
+	case q.form == Chat:
 		if err := t.post(address, "/apply-template", q.body, &answer); err != nil {
 			return nil, err
 		}
@@ -237,11 +247,10 @@ func (f *fields) merged(body []byte) ([]byte, error) {
 	for name, value := range f.TemplateArgs {
 		args[name] = value
 	}
-	for name, value := range map[string]json.RawMessage{"reasoning_effort": f.ReasoningEffort, "documents": f.Documents} {
-		if isSet(value) {
-			args[name] = value
-		}
+	if isSet(f.Documents) {
+		args["documents"] = f.Documents
 	}
+	setEffort(args, f.ReasoningEffort)
 	text, err := sonic.Marshal(args)
 	if err != nil {
 		return nil, err
@@ -270,6 +279,12 @@ func orTrue(v json.RawMessage) json.RawMessage {
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
+
+// isAbsent reports whether an engine said that it has no such call.
+func isAbsent(err error) bool {
+	status, ok := errors.AsType[statusError](err)
+	return ok && status.absent()
+}
 
 // absent reports whether the engine says that it has no such call. vLLM forbids those
 // that it was not started to serve (--enable-scale-out).

@@ -105,7 +105,7 @@ type Prompt struct {
 	// are none.
 	Turns []uint64
 	Seed  uint64 // of the keys of the prompt's blocks
-	Chat  bool   // it is messages
+	Form  Form   // of the API
 	IDs   bool   // it has token ids
 	// BeforeWait, unless nil, is called before Prepare waits for an engine.
 	BeforeWait func()
@@ -114,12 +114,13 @@ type Prompt struct {
 // Prepare sets the tokens of r, whose pool's policy compares tokens. It waits for an
 // engine no longer than the policy's timeout. A request without tokens goes on without
 // them, or is rejected if the policy says so: then d holds the status, and Prepare
-// returns false.
+// returns false. Requests of the converted forms are never rejected.
 func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) bool {
 	o, turns := r.Pool.Tokens(), p.Turns
+	reject := o.Reject() && !p.Form.isConverted()
 	if len(turns) == 0 && !r.Cut {
 		t.empty.Inc()
-		return !o.Reject() || refuse(d, http.StatusBadRequest, "the body has no prompt", 0)
+		return !reject || refuse(d, http.StatusBadRequest, "the body has no prompt", 0)
 	}
 	last := len(turns) - 1
 	if p.IDs && !r.Cut && t.fromIDs(r, p, o.BlockTokens) {
@@ -146,7 +147,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 		if !known {
 			t.cut.Inc()
 		}
-		return known || !o.Reject() || refuse(d, http.StatusServiceUnavailable, "the prompt is too long to be tokenized", 0)
+		return known || !reject || refuse(d, http.StatusServiceUnavailable, "the prompt is too long to be tokenized", 0)
 	}
 	c := t.start(r, p, o.BlockTokens)
 	if known {
@@ -165,7 +166,7 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 	} else {
 		t.late.Inc()
 	}
-	return !o.Reject() || refuse(d, http.StatusServiceUnavailable, "no tokenizer answers", 1)
+	return !reject || refuse(d, http.StatusServiceUnavailable, "no tokenizer answers", 1)
 }
 
 // refuse answers the request with an error. It returns false.

@@ -134,15 +134,23 @@ func (b *bench) prepare(path, body string, size int) (*decider.Request, decider.
 		r.LoRA = "sql"
 	}
 	seed := prompt.Seed(r.Pool.Hashing(), []byte(r.Pool.Name()), []byte(r.LoRA), scan.CacheSalt)
-	turns := prompt.Separate(r.Pool.Hashing(), seed, scan.Template)
+	turns := prompt.Separate(r.Pool.Hashing(), seed, scan.Template+uint64(formOf(path)))
 	ok := b.tokenizer.Prepare(r, Prompt{
 		Body: []byte(body), Turns: scan.Turns(nil, turns), Seed: seed,
-		Chat: path == chat, IDs: scan.TokenIDs > 0,
+		Form: formOf(path), IDs: scan.TokenIDs > 0,
 	}, &d)
 	return r, d, ok
 }
 
-const chat = "/v1/chat/completions"
+const (
+	chat      = "/v1/chat/completions"
+	messages  = "/v1/messages"
+	responses = "/v1/responses"
+)
+
+func formOf(path string) Form {
+	return map[string]Form{chat: Chat, messages: Messages, responses: Responses}[path]
+}
 
 func talk(turns ...string) string {
 	var list []string
@@ -318,7 +326,7 @@ func TestCallsAreBounded(t *testing.T) {
 	b := newBench(t, nil)
 	pool := b.decider.Pool("llama")
 	ask := func(i uint64) *call {
-		return b.tokenizer.start(&decider.Request{Pool: pool}, Prompt{Body: []byte(talk("x")), Chat: true, Turns: []uint64{i}}, 16)
+		return b.tokenizer.start(&decider.Request{Pool: pool}, Prompt{Body: []byte(talk("x")), Form: Chat, Turns: []uint64{i}}, 16)
 	}
 	pending := map[uint64]*call{}
 	for i := range uint64(maxCalls) {
@@ -342,7 +350,7 @@ func TestCallsAreBounded(t *testing.T) {
 	b.tokenizer.mu.Unlock()
 	b.idle()
 	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Models: []string{"fake"}, Policy: &kvAware{KVAware: new(policy.KVAware), options: *b.options}, Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
-	if lists, ok := b.tokenizer.tokenize(pool, "", []byte(talk("nowhere")), true); ok || lists != nil {
+	if lists, ok := b.tokenizer.tokenize(pool, "", []byte(talk("nowhere")), Chat); ok || lists != nil {
 		t.Errorf("%d prompts from nowhere", len(lists))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/bytedance/sonic"
 )
@@ -17,104 +16,62 @@ var (
 )
 
 // responses serves POST /v1/responses.
-func (s *Server) responses(x *exchange) {
-	s.agentAPI(x, responsesDialect, func(r *wireRequest) (list []wireMessage, refused *apiError) {
-		if len(r.Input) == 0 {
-			return nil, missing("input")
-		}
-		if r.Instructions != nil {
-			list = append(list, said("system", *r.Instructions))
-		}
-		r.MaxCompletionTokens = r.MaxOutputTokens
-		var text string
-		if sonic.Unmarshal(r.Input, &text) == nil {
-			return append(list, said("user", text)), nil
-		}
-		var items []agentItem
-		if err := decode(r.Input, &items); err != nil {
-			return nil, badRequest("body.input: %v", err)
-		}
-		return append(list, messagesOf(items)...), nil
-	})
-}
+func (s *Server) responses(x *exchange) { s.agentAPI(x, responsesDialect, (*wireRequest).ofResponses) }
 
 // messages serves POST /v1/messages.
 func (s *Server) messages(x *exchange) {
-	s.agentAPI(x, messagesDialect, func(r *wireRequest) (list []wireMessage, refused *apiError) {
+	s.agentAPI(x, messagesDialect, func(r *wireRequest) *apiError {
 		if r.MaxTokens == nil {
-			return nil, missing("max_tokens")
+			return missing("max_tokens")
 		}
-		if len(r.Items) == 0 {
-			return nil, missing("messages")
-		}
-		if len(r.System) > 0 && !isNull(r.System) {
-			list = append(list, said("system", flatten(r.System)))
-		}
-		return append(list, messagesOf(r.Items)...), nil
+		return r.ofMessages()
 	})
 }
 
-// agentItem is a message, or an input item of Responses, in any of their forms.
-type agentItem struct {
-	Role    string          `json:"role"`
-	Type    string          `json:"type"`
-	Content json.RawMessage `json:"content"`
-	Output  json.RawMessage `json:"output"`
-}
-
-// said is a message of plain text.
-func said(role, text string) wireMessage { return wireMessage{Role: role, Content: quote(text)} }
-
-// messagesOf turns items into messages of plain text.
-func messagesOf(items []agentItem) (list []wireMessage) {
-	for _, item := range items {
-		role, content := item.Role, item.Content
-		if role == "" {
-			role = "tool"
-		}
-		if len(content) == 0 {
-			content = item.Output
-		}
-		list = append(list, said(role, flatten(content)))
-	}
-	return list
-}
-
-// flatten is the text of a content: a string, or parts.
-func flatten(content json.RawMessage) string {
-	var text string
-	if len(content) == 0 || sonic.Unmarshal(content, &text) == nil {
-		return text
-	}
-	var parts []json.RawMessage
-	if decode(content, &parts) != nil {
-		return string(content)
-	}
-	var b strings.Builder
-	for _, raw := range parts {
-		var p wirePart
-		if decode(raw, &p) == nil && p.Text != nil {
-			b.WriteString(*p.Text)
-		} else {
-			b.Write(raw) // the calls of tools, and their results
-		}
-	}
-	return b.String()
-}
-
-// agentAPI answers a request of either API, whose messages are what read returns.
-func (s *Server) agentAPI(x *exchange, d *dialect, read func(*wireRequest) ([]wireMessage, *apiError)) {
+// readAgent reads a request of either API, whose messages convert makes.
+func readAgent(body []byte, convert func(*wireRequest) *apiError) (*wireRequest, []uint32, *apiError) {
 	r := new(wireRequest)
-	var tokens []uint32
-	err := decode(x.body, (*agentRequest)(r))
-	refused := badRequest("JSON decode error: %v", err)
-	if err == nil {
-		var list []wireMessage
-		if list, refused = read(r); refused == nil {
-			r.Messages, r.N, r.StreamOptions = &list, nil, nil
-			tokens, refused = r.chatTokens()
-		}
+	if err := decode(body, (*agentRequest)(r)); err != nil {
+		return r, nil, badRequest("JSON decode error: %v", err)
 	}
+	refused := convert(r)
+	if refused != nil {
+		return r, nil, refused
+	}
+	r.N, r.StreamOptions = nil, nil
+	tokens, refused := r.chatTokens()
+	return r, tokens, refused
+}
+
+// tokensOf serves a call that returns the tokens of a body of either API.
+func tokensOf(s *Server, x *exchange, convert func(*wireRequest) *apiError, answer func([]uint32) any) {
+	r, tokens, refused := readAgent(x.body, convert)
+	if refused == nil {
+		_, _, refused = s.modelOf(r)
+	}
+	if refused != nil {
+		x.fail(refused)
+		return
+	}
+	x.json(http.StatusOK, answer(tokens))
+}
+
+func tokenIDs(tokens []uint32) any { return object{"token_ids": tokens} }
+
+// renderMessages serves POST /v1/messages/render.
+func renderMessages(s *Server, x *exchange) { tokensOf(s, x, (*wireRequest).ofMessages, tokenIDs) }
+
+// renderResponses serves POST /v1/responses/render.
+func renderResponses(s *Server, x *exchange) { tokensOf(s, x, (*wireRequest).ofResponses, tokenIDs) }
+
+// countMessages serves POST /v1/messages/count_tokens.
+func countMessages(s *Server, x *exchange) {
+	tokensOf(s, x, (*wireRequest).ofMessages, func(tokens []uint32) any { return object{"input_tokens": len(tokens)} })
+}
+
+// agentAPI answers a request of either API, whose messages convert makes.
+func (s *Server) agentAPI(x *exchange, d *dialect, convert func(*wireRequest) *apiError) {
+	r, tokens, refused := readAgent(x.body, convert)
 	var g *generation
 	if refused == nil {
 		g, refused = s.newGeneration(r, d, [][]uint32{tokens})
@@ -148,8 +105,8 @@ func (s *Server) agentAPI(x *exchange, d *dialect, read func(*wireRequest) ([]wi
 	x.json(http.StatusOK, e.whole(string(s.answer(g.seeds[0], q.Output)), "completed"))
 }
 
-// agentRequest is a wireRequest as these APIs send it: messages are decoded by
-// messagesOf.
+// agentRequest is a wireRequest as these APIs send it: messages and tools are decoded
+// by ofMessages and ofResponses.
 type agentRequest wireRequest
 
 // UnmarshalJSON decodes the messages as items.

@@ -13,6 +13,9 @@ var llamaRoutes = map[string]route{
 	"/metrics":                    {http.MethodGet, (*Server).llamaMetrics},
 	"/v1/embeddings":              {http.MethodPost, (*Server).noEmbeddings},
 	"/v1/chat/completions/render": {},
+	"/v1/messages/render":         {},
+	"/v1/responses/render":        {},
+	"/v1/messages/count_tokens":   {},
 	"/v1/responses":               {},
 	"/v1/messages":                {},
 }

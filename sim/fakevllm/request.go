@@ -42,7 +42,16 @@ type wireRequest struct {
 	System              json.RawMessage            `json:"system"`
 	MaxOutputTokens     *int                       `json:"max_output_tokens"`
 	Items               []agentItem                `json:"-"` // the messages of the Messages API
-	XArgs               struct {
+	Thinking            struct {
+		Type string `json:"type"`
+	} `json:"thinking"`
+	OutputConfig struct {
+		Effort json.RawMessage `json:"effort"`
+	} `json:"output_config"`
+	Reasoning struct {
+		Effort json.RawMessage `json:"effort"`
+	} `json:"reasoning"`
+	XArgs struct {
 		ReportMode string `json:"kv_cache_report_mode"`
 	} `json:"vllm_xargs"`
 }
@@ -51,6 +60,7 @@ type wireMessage struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
 	ToolCalls json.RawMessage `json:"tool_calls"`
+	Reasoning string          `json:"reasoning"`
 }
 
 type wirePart struct {
@@ -153,7 +163,7 @@ func (r *wireRequest) chatTokens() ([]uint32, *apiError) {
 	if len(r.Tools) > 0 && !isNull(r.Tools) {
 		t = append(t, tokenStart)
 		t = appendTokens(t, "tools\n")
-		t = append(appendTokens(t, string(r.Tools)), tokenEnd)
+		t = append(appendTokens(t, toolText(r.Tools)), tokenEnd)
 	}
 	for i := range *r.Messages {
 		m := &(*r.Messages)[i]
@@ -162,12 +172,15 @@ func (r *wireRequest) chatTokens() ([]uint32, *apiError) {
 		}
 		t = append(t, tokenStart)
 		t = appendTokens(appendTokens(t, m.Role), "\n")
+		if m.Reasoning != "" {
+			t = appendTokens(t, "<think>"+m.Reasoning+"</think>")
+		}
 		var err error
 		if t, err = appendContent(t, m.Content); err != nil {
 			return nil, badRequest("body.messages.%d.content: %v", i, err)
 		}
 		if len(m.ToolCalls) > 0 && !isNull(m.ToolCalls) {
-			t = appendTokens(t, string(m.ToolCalls))
+			t = appendTokens(t, callText(m.ToolCalls))
 		}
 		t = append(t, tokenEnd)
 	}

@@ -51,6 +51,7 @@ func TestVLLM(t *testing.T) {
 		v1, v2, em := fleet.list[0], fleet.list[1], fleet.list[2]
 		t.Run("every API", func(t *testing.T) { everyAPI(t, s, c) })
 		t.Run("templates", func(t *testing.T) { templates(t, s, c) })
+		t.Run("agents", func(t *testing.T) { agents(t, s, c) })
 		t.Run("embeddings", func(t *testing.T) {
 			a := rig.Call{Path: "/v1/embeddings", Body: []byte(`{"model":"embedder","input":["one text","and another"]}`)}.Do(c, s.Front)
 			if a.Status != 200 || bytes.Count(a.Body, []byte(`"embedding":[`)) != 2 {

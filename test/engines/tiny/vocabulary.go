@@ -16,12 +16,16 @@ const (
 
 var specials = []string{"<unk>", Begin, end, turn, turnEnd}
 
-// Template is the chat template of the models. It shows tools, and the argument
-// "style" of clients that send template arguments.
+// Template is the chat template of the models. It shows tools and their calls, reasoning,
+// how hard the model is to think, and the argument "style" of clients that send template
+// arguments.
 const Template = "{% if tools %}<|im_start|>tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}" +
 	"{% if style %}<|im_start|>style\n{{ style }}<|im_end|>\n{% endif %}" +
-	"{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] if m['content'] is string else '' }}<|im_end|>\n{% endfor %}" +
-	"{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+	"{% if reasoning_effort %}<|im_start|>effort\n{{ reasoning_effort }}<|im_end|>\n{% endif %}" +
+	"{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['reasoning'] %}{{ m['reasoning'] }}\n{% endif %}" +
+	"{{ m['content'] if m['content'] is string else '' }}" +
+	"{% if m['tool_calls'] %}{% for c in m['tool_calls'] %}\n{{ c['function']['name'] }} {{ c['function']['arguments'] | tojson }}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}" +
+	"{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}at once: {% endif %}{% endif %}"
 
 // Vocabulary is a byte-level BPE, as GPT-2's: tokens by their number, and the pairs
 // that are merged, in their order.
