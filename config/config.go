@@ -56,6 +56,8 @@ type Config struct {
 	// PrefillHeader names the header of requests in which a decode replica's sidecar finds
 	// the replica that computes the prompt.
 	PrefillHeader string `yaml:"prefill_header"`
+	// ListModels has the proxies answer GET /v1/models with the models of all pools.
+	ListModels bool `yaml:"list_models"`
 	// Models are names that lead to a pool other than by its own Models list.
 	Models map[string]Route `yaml:"models"`
 	Pools  map[string]*Pool `yaml:"pools"`

@@ -77,8 +77,13 @@ func (s *call) send() {
 	s.agent.calls.Put(s)
 }
 
-// Handle is the spoa.Handler of the message that asks for a decision.
+// Handle is the spoa.Handler of the message that asks for a decision, and of the one that
+// asks for the list of models.
 func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
+	if m.Name() == templates.ModelsMessage {
+		a.listModels(w)
+		return
+	}
 	start := time.Now()
 	a.link.Asked(start)
 	s := a.calls.Get().(*call)
@@ -95,6 +100,14 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	a.answer(w, &s.request)
 	a.calls.Put(s)
 	a.latency.Update(time.Since(start).Seconds())
+}
+
+// listModels answers with the models of all pools. HAProxy's answer to its client has to
+// fit into one buffer, with its headers, and so does ours.
+func (a *Agent) listModels(w *spoa.Reply) {
+	if list := a.intake.Models(); list != nil && 2*len(list) <= w.Room() {
+		w.SetString("models", string(list))
+	}
 }
 
 // examine looks for signs of a question that HAProxy's configuration asks in the

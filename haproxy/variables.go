@@ -25,6 +25,7 @@ var Variables = []Variable{
 	{"limit_tokens", "the budget that is nearest to its end, in tokens"},
 	{"remaining_tokens", "what is left of it"},
 	{"reset_tokens", "when it is whole again, in seconds"},
+	{"models", "the list of all models, for GET /v1/models with list_models"},
 	{"status", "the status of a refusal, such as 404, 429 or 503"},
 	{"reason", "the text of a refusal, for the client"},
 	{"retry_after", "seconds for the Retry-After of a refusal"},

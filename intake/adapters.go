@@ -4,7 +4,7 @@ package intake
 // configuration does not name. They may be asked for as models.
 type adapters map[string]*route
 
-// listAdapters builds the table of adapters anew. Where two pools list one, the
+// listAdapters builds the table of adapters anew, and the list of models. Where two pools list one, the
 // first of the configuration gets its requests.
 func (i *Intake) listAdapters() {
 	i.listing.Lock()
@@ -19,4 +19,5 @@ func (i *Intake) listAdapters() {
 		}
 	}
 	i.adapters.Store(&all)
+	i.listModels(t, all)
 }

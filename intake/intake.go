@@ -27,6 +27,8 @@ type Intake struct {
 
 	listing  sync.Mutex // one list at a time
 	adapters atomic.Pointer[adapters]
+	models   atomic.Pointer[[]byte] // nil = none is to be given out
+	started  int64                  // Unix time
 
 	bodies sync.Pool // scans without a request
 
@@ -55,6 +57,8 @@ type Config struct {
 	// Budgets says whose tokens are counted and limited, by the keys in BudgetKeys.
 	Budgets    budget.Config
 	BudgetKeys session.Headers
+	// ListModels has Models list those of all pools.
+	ListModels bool
 	// BodyPriority lets the priority in a body set the request's place in the
 	// proxy's queues.
 	BodyPriority bool
@@ -79,7 +83,7 @@ type Stats struct {
 // New returns an Intake that takes no requests until Apply. d must not have
 // another one.
 func New(d *decider.Decider) *Intake {
-	i := &Intake{decider: d}
+	i := &Intake{decider: d, started: unixNow()}
 	i.bodies.New = func() any { return new(prompt.Body) }
 	i.table.Store(&table{})
 	i.adapters.Store(&adapters{})

@@ -2,7 +2,9 @@ package intake
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -23,6 +25,8 @@ type table struct {
 	oneModel    bool
 	priority    bool
 	shadow      bool
+	listModels  bool
+	names       []string // of all models, in the configuration's order
 }
 
 // destination is a pool, and how its requests are classified.
@@ -56,6 +60,7 @@ func newTable(c Config, d *decider.Decider) *table {
 		oneModel:    c.OneModel,
 		priority:    c.BodyPriority,
 		shadow:      c.Shadow,
+		listModels:  c.ListModels,
 	}
 	for _, pc := range c.Pools {
 		to := &destination{pool: d.Pool(pc.Name)}
@@ -64,13 +69,14 @@ func newTable(c Config, d *decider.Decider) *table {
 		}
 		t.pools = append(t.pools, to)
 		for _, m := range pc.Models {
-			t.models[m] = to.route(m, "")
+			t.add(to.route(m, ""))
 		}
 		for _, m := range pc.LoRA {
-			t.models[m] = to.route(m, m)
+			t.add(to.route(m, m))
 		}
 	}
-	for model, splits := range c.Routes {
+	for _, model := range slices.Sorted(maps.Keys(c.Routes)) {
+		splits := c.Routes[model]
 		r := &route{name: model}
 		for _, s := range splits {
 			if to := t.named([]byte(s.Pool)); to != nil && s.Weight > 0 {
@@ -79,11 +85,19 @@ func newTable(c Config, d *decider.Decider) *table {
 			}
 		}
 		if r.total > 0 {
-			t.models[model] = r
+			t.add(r)
 		}
 	}
 	t.fallback = t.named([]byte(c.DefaultPool))
 	return t
+}
+
+// add adds a route, which takes the place of an earlier one of its name.
+func (t *table) add(r *route) {
+	if t.models[r.name] == nil {
+		t.names = append(t.names, r.name)
+	}
+	t.models[r.name] = r
 }
 
 // route is the route of a model to d alone.

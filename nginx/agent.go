@@ -164,6 +164,11 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 	}
 	defer a.end(ctx, s)
 	if !ctx.IsPost() {
+		if list := a.intake.Models(); list != nil && ctx.IsGet() && string(path(ctx.Request.Header.RequestURI())) == templates.ModelsPath {
+			ctx.SetContentType("application/json")
+			ctx.Response.SetBodyRaw(list)
+			return
+		}
 		balance(&ctx.Response)
 		return
 	}

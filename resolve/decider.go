@@ -29,6 +29,7 @@ func (r *Config) Intake() intake.Config {
 		ScanLimit:     int(c.Scan.Limit),
 		OneModel:      c.Scan.DuplicateModels == "refuse",
 		BodyPriority:  c.HAProxy.BodyPriority,
+		ListModels:    c.ListModels,
 		Routes:        map[string][]intake.Split{},
 		Classes:       map[string]intake.Classes{},
 	}

@@ -27,7 +27,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 		DefaultPool:   c.DefaultPool,
 		RankHeader:    r.rankHeader(),
 		PrefillHeader: c.PrefillHeader, Prefills: r.prefills(),
-		Budgets: len(c.Budgets.Limits) > 0,
+		Budgets: len(c.Budgets.Limits) > 0, ListModels: c.ListModels,
 	}
 	if o.Version, err = r.version(); err != nil {
 		return o, err

@@ -57,6 +57,9 @@ func (w *Reply) SetBool(name string, v bool) {
 	}
 }
 
+// Room is how many bytes of variables the ACK still takes.
+func (w *Reply) Room() int { return w.room }
+
 // reserve reserves room for a variable whose name and value have n bytes.
 func (w *Reply) reserve(n int) bool {
 	if n+varOverhead > w.room {

@@ -55,13 +55,13 @@ func variants(t *testing.T, v templates.Version) map[string][]templates.File {
 	}
 	out["whole"] = whole
 	kept := example(v)
-	kept.RetrySent, kept.Budgets, kept.Prefills = true, true, true
+	kept.RetrySent, kept.Budgets, kept.Prefills, kept.ListModels = true, true, true, true
 	if out["kept"], err = templates.RenderHAProxy(kept); err != nil {
 		t.Fatal(err)
 	}
 	for name, pools := range map[string]int{"one": 1, "several": 3} {
 		o := example(v)
-		o.Pools = o.Pools[:pools]
+		o.Pools, o.ListModels = o.Pools[:pools], pools > 1
 		files, paste, err := templates.AttachHAProxy(o)
 		if err != nil {
 			t.Fatal(err)

@@ -78,6 +78,9 @@ type HAProxy struct {
 	// Budgets tells clients how many tokens they have left, in x-ratelimit headers.
 	Budgets bool
 
+	// ListModels answers GET /v1/models with the list of models that the agent has.
+	ListModels bool
+
 	// Waiting is how many requests may wait for a replica, in the agent or in
 	// the proxy, beyond those that run.
 	Waiting int

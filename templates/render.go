@@ -39,6 +39,9 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"dur":         duration,
 	"word":        word,
 
+	"modelsMessage": func() string { return ModelsMessage },
+	"modelsPath":    func() string { return ModelsPath },
+
 	"tag":           func() string { return NginxTag },
 	"errorTag":      func() string { return NginxErrorTag },
 	"agentUpstream": func() string { return NginxAgent },
@@ -49,6 +52,13 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"headersGlob":   func() string { return NginxHeaders },
 	"broken":        func() string { return NginxBroken },
 }).ParseFS(texts, "*.tmpl"))
+
+// ModelsMessage is the SPOE message that asks for the list of models, which is to be had
+// at ModelsPath.
+const (
+	ModelsMessage = "pm-models"
+	ModelsPath    = "/v1/models"
+)
 
 // feedFormat is HAProxy's log format of a feed line. The fields come first in
 // their line, because the text after them may contain a client's own bytes and be

@@ -17,6 +17,7 @@ func TestModels(t *testing.T) {
 		o := rig.EngineOptions{Models: names, LoRA: []string{"sql-adapter"}}
 		l1, l2, q1 := rig.StartEngine(t, "l1", o), rig.StartEngine(t, "l2", o), rig.StartEngine(t, "q1", o)
 		s := rig.NewSite(t, r, fmt.Sprintf(`
+list_models: true
 models:
   canary: {split: {llama: 90, qwen: 10}}
   redirected: qwen
@@ -79,6 +80,30 @@ pools:
 			t.Errorf("pointsman_model_unseen_total is %v, want %v", n, want)
 		}
 
+		// listed are the models of GET /v1/models, and who listed them.
+		listed := func() (names, by string) {
+			a := rig.Call{Method: "GET", Path: "/v1/models"}.Do(client, s.Front)
+			var list struct {
+				Data []struct {
+					ID string
+					By string `json:"owned_by"`
+				}
+			}
+			if err := json.Unmarshal(a.Body, &list); err != nil || a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || len(list.Data) == 0 {
+				t.Errorf("GET /v1/models: %d %v %s (%v, %v)", a.Status, a.Header, a.Body, a.Err, err)
+				return "", ""
+			}
+			for _, m := range list.Data {
+				names += m.ID + " "
+			}
+			return names, list.Data[0].By
+		}
+		for range 3 {
+			if names, by := listed(); names != "llama-70b my-alias qwen-7b sql-adapter canary redirected " || by != "pointsman" {
+				t.Errorf("%s lists %s", by, names)
+			}
+		}
+
 		// Unknown models, some of them made to break out of the error's JSON.
 		for _, name := range []string{"gpt-5", `a"b\\c`, "ü%[src]\u2028", strings.Repeat("x", 5000)} {
 			quoted, err := json.Marshal(name)
@@ -136,6 +161,9 @@ pools:
 		// The same without the agent: each model still reaches its pool, or the
 		// default one of a proxy that does not read the model.
 		s.Agent.Kill()
+		if names, by := listed(); by != "vllm" || !strings.Contains(names, "sql-adapter") {
+			t.Errorf("without an agent %s lists %s", by, names)
+		}
 		for model, want := range map[string]string{"llama-70b": "llama", "qwen-7b": "qwen", "sql-adapter": "qwen", "my-alias": "llama"} {
 			if !r.Can.ReadsModel {
 				want = "llama"
