@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"pointsman/decider/kvcache"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +16,12 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"pointsman/decider"
+	"pointsman/decider/kvcache"
 )
 
 // captured is a batch as a real engine sent it.
 type captured struct {
+	rank    int
 	number  uint64
 	payload []byte
 }
@@ -42,6 +44,7 @@ func capture(t *testing.T, name string) (list []captured) {
 	lines.Buffer(nil, 8<<20)
 	for lines.Scan() {
 		var line struct {
+			Rank    int
 			Seq     uint64
 			Payload string
 		}
@@ -52,7 +55,7 @@ func capture(t *testing.T, name string) (list []captured) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, captured{line.Seq, payload})
+		list = append(list, captured{line.Rank, line.Seq, payload})
 	}
 	if lines.Err() != nil || len(list) == 0 {
 		t.Fatal(lines.Err(), len(list))
@@ -112,6 +115,38 @@ func TestFollowsARealVLLM(t *testing.T) {
 	s := x.Status()
 	if s.Strange != 0 || s.Orphans != 0 || s.Gaps != 0 || s.BlockTokens != 32 || pool.Tokens().BlockTokens != 32 {
 		t.Errorf("%+v, the pool compares blocks of %d tokens", s, pool.Tokens().BlockTokens)
+	}
+}
+
+// Two ranks of one engine publish on ports of their own. What one drops, or has of the
+// same prompt, says nothing of the other.
+func TestFollowsTheRanksOfARealVLLM(t *testing.T) {
+	list := capture(t, "vllm-0.32.0-ranks.jsonl.gz")
+	var blocks [2][]int
+	for rank := range blocks {
+		x := NewIndex(t.Context(), aPool(16), "r0", 32)
+		x.startFollowing()
+		r := x.newRank("")
+		for _, b := range list {
+			if b.rank != rank {
+				continue
+			}
+			if err := r.applyLive(b.number, b.payload); err != nil {
+				t.Fatal(err)
+			}
+			blocks[rank] = append(blocks[rank], r.table.liveBlocks)
+		}
+		if s := x.Status(); s.Gaps != 0 || s.Strange != 0 || s.Orphans != 0 || s.BlockTokens != 32 {
+			t.Errorf("rank %d: %+v", rank, s)
+		}
+	}
+	// The same chat for the model and for an adapter; one long answer on rank 1; then
+	// both caches are emptied, and the chat comes again.
+	if n := blocks[0]; !slices.Equal(n, []int{7, 14, 7}) {
+		t.Errorf("rank 0 had %v blocks", n)
+	}
+	if n := blocks[1]; len(n) != 22 || n[0] != 7 || n[1] != 14 || n[20] != 14+19 || n[21] != 7 {
+		t.Errorf("rank 1 had %v blocks", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"time"
 )
 
 // Reading is the content of one page of metrics. If the page covers several engines,
@@ -52,6 +53,7 @@ const (
 	fieldOutputTokens
 	fieldTokens         // size of the cache in tokens
 	fieldInfoTokens     // the same, from labels
+	fieldSharedTokens   // the same, but of all ranks together, in the sample of each
 	fieldInfoBlockSize  // tokens in a block, from labels
 	fieldBlocks         // the same, in blocks
 	fieldBlockSize      // of so many tokens
@@ -167,6 +169,7 @@ type samples struct {
 	sum        [fields]float64
 	n          [fields]int
 	newestLoRA float64 // time of the newest sample of adapters
+	otherRanks int     // how many others say what caches they have
 }
 
 // add adds a sample.
@@ -233,12 +236,17 @@ func (r *Reading) readLine(line, rank []byte, t *samples) {
 	if rank := labelValue(labels, "tp_rank"); len(rank) > 0 && string(rank) != "0" {
 		return // all ranks of an engine report the same
 	}
+	ofAll := false // ranks, although one is read
 	if rank != nil {
 		own := labelValue(labels, "engine")
 		if own == nil {
 			own = labelValue(labels, "dp_rank")
 		}
-		if own != nil && !bytes.Equal(own, rank) {
+		ofAll = own == nil
+		if !ofAll && !bytes.Equal(own, rank) {
+			if f == fieldCacheInfo {
+				t.otherRanks++
+			}
 			return
 		}
 	}
@@ -247,21 +255,25 @@ func (r *Reading) readLine(line, rank []byte, t *samples) {
 	case fieldCacheInfo:
 		size, blocks := labelNumber(labels, "block_size", "page_size"), labelNumber(labels, "num_gpu_blocks", "num_pages")
 		// Where groups of layers share the blocks, only vLLM itself knows the product.
-		tokens := labelNumber(labels, "kv_cache_size_tokens", "")
-		if tokens == 0 {
-			tokens = size * blocks
-		}
-		if tokens > 0 {
+		switch tokens := labelNumber(labels, "kv_cache_size_tokens", ""); {
+		case tokens > 0:
 			t.add(fieldInfoTokens, tokens)
+		case kind == VLLM && size*blocks > 0:
+			t.add(fieldSharedTokens, size*blocks)
+		case size*blocks > 0:
+			t.add(fieldInfoTokens, size*blocks)
 		}
 		if size > 0 {
 			t.add(fieldInfoBlockSize, size)
 		}
 	case fieldLoRA:
-		// Each past set of adapters is a sample of its own. Its value is the time.
-		if v >= t.newestLoRA {
+		// Each past set of adapters is a sample of its own. Its value is the time, or
+		// the sum of the times at which several API servers have seen it.
+		if v /= max(1, math.Round(v/float64(time.Now().Unix()))); v >= t.newestLoRA {
 			t.newestLoRA = v
-			r.Adapters = labelValue(labels, "running_lora_adapters")
+			if !ofAll {
+				r.Adapters = labelValue(labels, "running_lora_adapters")
+			}
 			r.MaxLoRA = int(labelNumber(labels, "max_lora", ""))
 		}
 	case fieldTritonRequests:
@@ -301,6 +313,8 @@ func (r *Reading) fill(t *samples) {
 		r.CacheTokens = count(t.sum[fieldTokens])
 	case t.n[fieldInfoTokens] > 0:
 		r.CacheTokens = count(t.sum[fieldInfoTokens])
+	case t.n[fieldSharedTokens] > 0:
+		r.CacheTokens = count(t.sum[fieldSharedTokens] / float64(t.n[fieldSharedTokens]*(1+t.otherRanks)))
 	case t.n[fieldBlocks] > 0 && t.n[fieldBlockSize] > 0:
 		r.CacheTokens = count(t.sum[fieldBlocks] * t.sum[fieldBlockSize] / float64(t.n[fieldBlockSize]))
 	}
@@ -318,6 +332,9 @@ func (r *Reading) fill(t *samples) {
 	r.HitTokens = t.counter(fieldHits, fieldHitsOld)
 	r.QueryTokens = t.counter(fieldQueries, fieldQueriesOld)
 	r.Finished = t.counter(fieldFinished, fieldFinished)
+	if r.Kind == VLLM && r.FirstTokens == 0 && r.Finished == 0 && t.n[fieldWaiting] == 0 && t.n[fieldRunning] == 0 {
+		r.Loaded = true // several API servers leave out what has not been set yet
+	}
 	if t.n[fieldComputed] > 0 && t.n[fieldReused] > 0 {
 		r.HitTokens = t.counter(fieldReused, fieldReused)
 		r.PromptTokens = t.counter(fieldComputed, fieldComputed) + r.HitTokens

@@ -55,8 +55,15 @@ vllm:kv_cache_usage_perc{engine="1"} 0.75
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
 `, reading(func(r *Reading) {
-		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = VLLM, true, 12, 1, .5, 3200, 16
+		r.Kind, r.Loaded, r.Running, r.Waiting, r.KVUsage, r.CacheTokens, r.BlockTokens = VLLM, true, 12, 1, .5, 1600, 16 // num_gpu_blocks are of both
 	})},
+	{"vllm with several API servers", `vllm:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""} 3.4000001e+09
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="a",waiting_lora_adapters=""} 1.70000009e+09
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="b",waiting_lora_adapters=""} 3.4e+09
+`, reading(func(r *Reading) { r.Kind, r.Adapters, r.MaxLoRA = VLLM, []byte("a"), 2 })},
+	{"vllm before its first request, with several API servers", `vllm:request_success_total{engine="0",finished_reason="stop"} 0
+vllm:time_to_first_token_seconds_count{engine="0"} 0
+`, reading(func(r *Reading) { r.Kind, r.Loaded, r.Finished, r.FirstTokens = VLLM, true, 0, 0 })},
 	{"an old vllm", `vllm:num_requests_running{model_name="m"} 1.0
 vllm:num_requests_swapped{model_name="m"} 9.0
 vllm:num_requests_waiting{model_name="m"} 2.0
@@ -146,24 +153,25 @@ func TestReadsPages(t *testing.T) {
 	}
 }
 
-// A rank of an engine has its own samples, and those of no rank.
+// A rank of an engine has its own samples, its share of the blocks, and what is not of
+// any rank, but for the adapters: nobody knows on which ranks they are in use.
 func TestReadsOneRank(t *testing.T) {
 	page := []byte(`vllm:num_requests_running{engine="0"} 7
 vllm:num_requests_running{engine="1"} 5
 vllm:num_requests_waiting{engine="0"} 0
 vllm:num_requests_waiting{engine="1"} 1
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
-vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adapters=""} 1.70000001e+09
 `)
 	for rank, want := range map[string]Reading{
 		"0": reading(func(r *Reading) {
-			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.Adapters, r.MaxLoRA = VLLM, true, 7, 1600, 16, []byte("a"), 4
+			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.MaxLoRA = VLLM, true, 7, 800, 16, 4
 		}),
 		"1": reading(func(r *Reading) {
-			r.Kind, r.Loaded, r.Running, r.Waiting, r.CacheTokens, r.BlockTokens, r.Adapters, r.MaxLoRA = VLLM, true, 5, 1, 3200, 16, []byte("a"), 4
+			r.Kind, r.Loaded, r.Running, r.Waiting, r.CacheTokens, r.BlockTokens, r.MaxLoRA = VLLM, true, 5, 1, 800, 16, 4
 		}),
-		"2": reading(func(r *Reading) { r.Kind, r.Adapters, r.MaxLoRA = VLLM, []byte("a"), 4 }),
+		"2": reading(func(r *Reading) { r.Kind, r.MaxLoRA = VLLM, 4 }),
 	} {
 		var r Reading
 		if r.ReadRank(page, []byte(rank)); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
@@ -179,6 +187,27 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adap
 // The pages of real engines, as they sent them.
 func TestReadsRealPages(t *testing.T) {
 	for name, want := range map[string]Reading{
+		// Two ranks and two API servers.
+		"vllm-0.32.0-ranks-fresh": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 51200, 32, 0, 0
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 0, 0, 0, 0
+		}),
+		"vllm-0.32.0-ranks-fresh 1": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 0, 0
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 0, 0, 0, 0
+		}),
+		"vllm-0.32.0-ranks": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 1, 51200, 32, 18, 17
+			r.KVUsage, r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens, r.Adapters, r.MaxLoRA = 0.0025031289111389077/2, 1528, 1528, 448, 78, []byte{}, 2
+		}),
+		"vllm-0.32.0-ranks 0": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 6, 6
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens, r.MaxLoRA = 740, 740, 224, 11, 2
+		}),
+		"vllm-0.32.0-ranks 1": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 1, 25600, 32, 12, 11
+			r.KVUsage, r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens, r.MaxLoRA = 0.0025031289111389077, 788, 788, 224, 67, 2
+		}),
 		"vllm-0.32.0": reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 149, 147
 			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 173991, 173991, 27360, 6867
@@ -191,7 +220,8 @@ func TestReadsRealPages(t *testing.T) {
 			r.PromptTokens, r.QueryTokens, r.HitTokens, r.Adapters, r.MaxLoRA, r.OutputTokens = 26889, 26889, 20272, []byte("sql"), 2, 1007
 		}),
 	} {
-		f, err := os.Open("testdata/" + name + ".txt.gz")
+		file, rank, ranked := strings.Cut(name, " ")
+		f, err := os.Open("testdata/" + file + ".txt.gz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,8 +234,12 @@ func TestReadsRealPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var of []byte
+		if ranked {
+			of = []byte(rank)
+		}
 		var r Reading
-		if r.Read(page); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+		if r.ReadRank(page, of); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, r, want)
 		}
 	}

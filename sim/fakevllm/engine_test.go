@@ -77,19 +77,19 @@ func TestMetrics(t *testing.T) {
 	r.eventually("has a token", func() bool { return r.metric("vllm:time_to_first_token_seconds_count") == 2 })
 	base := `{engine="0",model_name="m"`
 	for name, want := range map[string]float64{
-		"vllm:num_requests_running" + base + "}":                                                                                   1,
-		"vllm:num_requests_waiting" + base + "}":                                                                                   0,
-		"vllm:prompt_tokens_total" + base + "}":                                                                                    3,
-		"vllm:prefix_cache_queries_total" + base + "}":                                                                             3,
-		"vllm:prefix_cache_hits_total" + base + "}":                                                                                0,
-		"vllm:num_preemptions_total" + base + "}":                                                                                  0,
-		"vllm:request_success_total" + base + `,finished_reason="length"}`:                                                         1,
-		"vllm:request_success_total" + base + `,finished_reason="stop"}`:                                                           0,
-		"vllm:request_success_total" + base + `,finished_reason="abort"}`:                                                          0,
-		"vllm:time_to_first_token_seconds_bucket" + base + `,le="+Inf"}`:                                                           2,
-		"vllm:time_to_first_token_seconds_bucket" + base + `,le="0.001"}`:                                                          0,
-		"vllm:e2e_request_latency_seconds_count" + base + "}":                                                                      1,
-		`vllm:cache_config_info{engine="0",block_size="16",cache_dtype="auto",enable_prefix_caching="True",num_gpu_blocks="4000"}`: 1,
+		"vllm:num_requests_running" + base + "}":                           1,
+		"vllm:num_requests_waiting" + base + "}":                           0,
+		"vllm:prompt_tokens_total" + base + "}":                            3,
+		"vllm:prefix_cache_queries_total" + base + "}":                     3,
+		"vllm:prefix_cache_hits_total" + base + "}":                        0,
+		"vllm:num_preemptions_total" + base + "}":                          0,
+		"vllm:request_success_total" + base + `,finished_reason="length"}`: 1,
+		"vllm:request_success_total" + base + `,finished_reason="stop"}`:   0,
+		"vllm:request_success_total" + base + `,finished_reason="abort"}`:  0,
+		"vllm:time_to_first_token_seconds_bucket" + base + `,le="+Inf"}`:   2,
+		"vllm:time_to_first_token_seconds_bucket" + base + `,le="0.001"}`:  0,
+		"vllm:e2e_request_latency_seconds_count" + base + "}":              1,
+		`vllm:cache_config_info{engine="0",block_size="16",cache_dtype="auto",enable_prefix_caching="True",kv_cache_size_tokens="64000",num_gpu_blocks="4000"}`: 1,
 	} {
 		if got := r.metric(name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)

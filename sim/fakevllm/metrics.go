@@ -144,7 +144,7 @@ func (s *Server) rankPage(p *page, rank int, e *engine) {
 	p.labels = `engine="` + itoa(rank) + `"`
 	p.head("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
 	p.line("vllm:cache_config_info", label("block_size", itoa(st.BlockSize))+label("cache_dtype", "auto")+
-		label("enable_prefix_caching", "True")+label("num_gpu_blocks", itoa(st.TotalBlocks)), 1)
+		label("enable_prefix_caching", "True")+label("kv_cache_size_tokens", itoa(st.TotalBlocks*st.BlockSize))+label("num_gpu_blocks", itoa(st.TotalBlocks*len(s.ranks))), 1)
 	if len(s.o.LoRA) > 0 {
 		running, waiting := e.adapters()
 		p.labels = `max_lora="` + itoa(s.o.MaxLoRA) + `"`

@@ -2,12 +2,11 @@ package e2e
 
 import (
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"pointsman/test/proxies"
 	"pointsman/test/rig"
 )
 
@@ -20,7 +19,7 @@ func TestRanks(t *testing.T) {
 		var engines []*rig.Engine
 		var replicas []string
 		for i := range 2 {
-			port := consecutive(t, 2*ranks)
+			port := proxies.FreePorts(t, 2*ranks)
 			e := rig.StartEngine(t, fmt.Sprintf("r%d", i+1), rig.EngineOptions{
 				Models: []string{rig.Model}, Ranks: ranks,
 				Events: fmt.Sprintf("tcp://127.0.0.1:%d", port), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", port+ranks),
@@ -91,31 +90,4 @@ func TestRanks(t *testing.T) {
 			t.Errorf("without an agent: %v, the engine saw %s", err, a.Header.Get("X-Seen-Headers"))
 		}
 	})
-}
-
-// consecutive returns the first of n ports on loopback that nobody listens on.
-func consecutive(t testing.TB, n int) int {
-	t.Helper()
-	for range 100 {
-		_, text, err := net.SplitHostPort(rig.FreeAddress(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		free := true
-		for port := first; free && port < first+n; port++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-			if free = err == nil; free {
-				l.Close()
-			}
-		}
-		if free {
-			return first
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
 }

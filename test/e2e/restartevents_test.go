@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"pointsman/sim/fakevllm"
+	"pointsman/test/proxies"
 	"pointsman/test/rig"
 )
 
@@ -18,7 +19,7 @@ func TestRestartWithEvents(t *testing.T) {
 	dir := t.TempDir()
 	var replicas []string
 	for i := range 3 {
-		port := consecutive(t, 2)
+		port := proxies.FreePorts(t, 2)
 		e := rig.StartEngine(t, fmt.Sprintf("r%d", i+1), rig.EngineOptions{
 			Models: []string{rig.Model}, EventForm: fakevllm.KVEventsOptions{Keep: 4},
 			Events: fmt.Sprintf("tcp://127.0.0.1:%d", port), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", port+1),

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"pointsman/test/proxies"
 	"pointsman/test/rig"
 )
 
@@ -19,7 +20,7 @@ func TestTiers(t *testing.T) {
 		var engines []*rig.Engine
 		var replicas []string
 		for i := range 3 {
-			port := consecutive(t, 2)
+			port := proxies.FreePorts(t, 2)
 			e := rig.StartEngine(t, fmt.Sprintf("r%d", i+1), rig.EngineOptions{
 				Models: []string{rig.Model}, CacheTokens: 16_000, CPUCacheTokens: 400_000,
 				Events: fmt.Sprintf("tcp://127.0.0.1:%d", port), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", port+1),

@@ -52,7 +52,13 @@ func chat(t testing.TB, s *rig.Site, client *http.Client, text string) usage {
 var endless = []byte(`{"model":"` + rig.Model + `","stream":true,"ignore_eos":true,"max_tokens":6000,"messages":[{"role":"user","content":"go on and on"}]}`)
 
 // sample is a sample of an engine's metrics, those of all labels added up.
-func sample(t testing.TB, address, name string) (sum float64) {
+func sample(t testing.TB, address, name string) float64 {
+	t.Helper()
+	return labelled(t, address, name, "")
+}
+
+// labelled is sample with one of the labels, as they are written there.
+func labelled(t testing.TB, address, name, label string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
@@ -64,7 +70,7 @@ func sample(t testing.TB, address, name string) (sum float64) {
 		return 0
 	}
 	for line := range strings.Lines(string(page)) {
-		if f := strings.Fields(line); len(f) == 2 && (f[0] == name || strings.HasPrefix(f[0], name+"{")) {
+		if f := strings.Fields(line); len(f) == 2 && (f[0] == name || strings.HasPrefix(f[0], name+"{")) && strings.Contains(f[0], label) {
 			v, err := strconv.ParseFloat(f[1], 64)
 			if err != nil {
 				t.Fatalf("%s: %q", address, line)

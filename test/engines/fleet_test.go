@@ -32,6 +32,7 @@ type launcher struct {
 type vllm struct {
 	name, address  string
 	events, replay int // ports
+	ranks          int // of data parallelism; 0 = it has none
 	args           []string
 	pid            int
 }
@@ -49,17 +50,11 @@ const (
 	vllmBlocks = 800
 )
 
-// vllms starts the fleet. Without POINTSMAN_ENGINES=1 the test is skipped.
+// vllms starts the fleet.
 func vllms(t *testing.T) (v1, v2, embedder *vllm) {
 	t.Helper()
-	if !withVLLM {
-		t.Skip("`make engines` runs this")
-	}
-	if err := models(); err != nil {
-		t.Fatal(err)
-	}
-	if fleet.launcher == nil {
-		fleet.launcher = launch(t)
+	prepareVLLM(t)
+	if fleet.list == nil {
 		for _, name := range []string{"v1", "v2", "embedder"} {
 			v := &vllm{name: name, address: rig.FreeAddress(t), events: proxies.FreePort(t), replay: proxies.FreePort(t)}
 			v.args = v.arguments()
@@ -74,14 +69,51 @@ func vllms(t *testing.T) (v1, v2, embedder *vllm) {
 	for _, v := range fleet.list {
 		awaitHealth(t, v.name, v.address)
 	}
+	logFailed(t, fleet.list...)
+	return fleet.list[0], fleet.list[1], fleet.list[2]
+}
+
+// prepareVLLM writes the models and starts the launcher. Without POINTSMAN_ENGINES=1 the
+// test is skipped.
+func prepareVLLM(t *testing.T) {
+	t.Helper()
+	if !withVLLM {
+		t.Skip("`make engines` runs this")
+	}
+	if err := models(); err != nil {
+		t.Fatal(err)
+	}
+	if fleet.launcher == nil {
+		fleet.launcher = launch(t)
+	}
+}
+
+// logFailed shows what the servers have written if the test fails.
+func logFailed(t *testing.T, list ...*vllm) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, v := range fleet.list {
+			for _, v := range list {
 				t.Logf("%s wrote at last:\n%s", v.name, v.tail())
 			}
 		}
 	})
-	return fleet.list[0], fleet.list[1], fleet.list[2]
+}
+
+// ranked starts a server with two ranks, which only one test needs.
+func ranked(t *testing.T) *vllm {
+	t.Helper()
+	prepareVLLM(t)
+	const ranks = 2
+	ports := proxies.FreePorts(t, 2*ranks)
+	v := &vllm{name: "ranked", address: rig.FreeAddress(t), events: ports, replay: ports + ranks, ranks: ranks}
+	v.args = v.arguments()
+	logFailed(t, v)
+	begin := time.Now()
+	v.start(t)
+	t.Cleanup(func() { v.kill(t) })
+	awaitHealth(t, v.name, v.address)
+	t.Logf("it serves after %v", time.Since(begin).Round(time.Second))
+	return v
 }
 
 // launch starts the launcher, and returns when it has imported vLLM.
@@ -129,6 +161,9 @@ func (v *vllm) arguments() []string {
 		"--enable-lora", "--max-loras", "2", "--max-lora-rank", "8", "--lora-modules", "sql="+path("sql"))
 	if v.name == "v2" {
 		args = append(args, "bird="+path("bird"))
+	}
+	if v.ranks > 0 {
+		args = append(args, "--data-parallel-size", strconv.Itoa(v.ranks))
 	}
 	return args
 }

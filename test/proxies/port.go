@@ -55,18 +55,36 @@ func claim(port int) bool {
 // gives to outgoing connections, which could take it while it is not listened on.
 func FreePort(t testing.TB) int {
 	t.Helper()
+	return FreePorts(t, 1)
+}
+
+// FreePorts returns the first of n ports in sequence, each as FreePort gives it.
+func FreePorts(t testing.TB, n int) int {
+	t.Helper()
 	for range 1000 {
-		port := 10_000 + rand.IntN(22_000) // Linux's own begin at 32768
-		if !claim(port) {
-			continue
+		first := 10_000 + rand.IntN(22_000) // Linux's own begin at 32768
+		port := first
+		for port < first+n && take(port) {
+			port++
 		}
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			Free(l)
-			return port
+		if port == first+n {
+			return first
 		}
 	}
 	t.Fatal("no free port on 127.0.0.1")
 	return 0
+}
+
+// take claims a port if nobody listens on it.
+func take(port int) bool {
+	if !claim(port) {
+		return false
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err == nil {
+		Free(l)
+	}
+	return err == nil
 }
 
 // Free closes l and returns when its port is free. A process that is being started

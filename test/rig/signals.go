@@ -14,6 +14,7 @@ type Signal struct {
 	Error   string  `json:"error"`
 	Engine  string  `json:"engine"`
 	Age     float64 `json:"age_s"`
+	Running int     `json:"running"`
 	Cache   int     `json:"cache"` // tokens
 	Blocks  *struct {
 		Online  int    `json:"online"`

@@ -48,28 +48,35 @@ def keep_forking(cls, config):
 
 CpuPlatform.check_and_update_config = classmethod(keep_forking)
 
-# Nobody waits for the servers.
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print("ready", flush=True)
-groups = []
-for line in sys.stdin:
-    job = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
-        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        sys.argv = ["vllm", "serve"] + job["args"]
-        vllm.entrypoints.cli.main.main()
-        os._exit(0)
-    groups.append(pid)
-    print(pid, flush=True)
-for pid in groups:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+
+def main():
+    # Nobody waits for the servers.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("ready", flush=True)
+    groups = []
+    for line in sys.stdin:
+        job = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            sys.argv = ["vllm", "serve"] + job["args"]
+            vllm.entrypoints.cli.main.main()
+            os._exit(0)
+        groups.append(pid)
+        print(pid, flush=True)
+    for pid in groups:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+# A server with several API servers has them import this file.
+if __name__ == "__main__":
+    main()
