@@ -19,8 +19,8 @@ type Job struct {
 	Blocks []uint64
 	// Input and Output are token counts, both at least 1.
 	Input, Output int
-	// Received means that another engine has computed the prompt, but for its last token,
-	// and that its blocks came with the job.
+	// Received means that another engine has computed the prompt, except for its last
+	// token, and that its blocks came with the job.
 	Received bool
 	// Owner is the caller's; an Event leads back to it.
 	Owner any
@@ -111,9 +111,9 @@ type EngineOptions struct {
 	Profile     Profile
 	BlockSize   int // tokens per block of KV cache
 	CacheTokens int // KV cache in tokens, rounded down to blocks
-	// CPUCacheTokens is how many tokens the memory of the host keeps of what the cache has
-	// evicted; 0 = none. They are copied back, TransferSpeed tokens a second, while others
-	// are computed. 0 = DefaultTransferSpeed.
+	// CPUCacheTokens is how many evicted tokens the memory of the host keeps; 0 = none.
+	// They are copied back at TransferSpeed tokens a second, while others are computed. 0 =
+	// DefaultTransferSpeed.
 	CPUCacheTokens int
 	TransferSpeed  float64
 	// EachToken requests a Token event for every token. Without it, many steps

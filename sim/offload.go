@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// hostCache is the memory of the host that keeps what the GPU evicts, least recently
+// hostCache is the memory of the host for blocks that the GPU has evicted, least recently
 // evicted or copied back first.
 type hostCache struct {
 	size   int // blocks
 	order  *list.List
 	places map[uint64]*list.Element
-	// stored and removed are called for each block that comes and goes; nil = nobody is.
+	// stored and removed, unless nil, are called for each block that comes and goes.
 	stored, removed func(key uint64)
 }
 
@@ -46,7 +46,7 @@ func (h *hostCache) touch(key uint64) bool {
 	return at != nil
 }
 
-// match counts the leading keys that are there, which are the last to go then.
+// match counts the leading keys that are present, and makes them the last to be evicted.
 func (h *hostCache) match(keys []uint64) (n int) {
 	for _, key := range keys {
 		if !h.touch(key) {
@@ -57,8 +57,8 @@ func (h *hostCache) match(keys []uint64) (n int) {
 	return n
 }
 
-// load begins to copy the n blocks of j behind the first hits to the GPU, after what is
-// copied there already.
+// load starts copying the n blocks of j after the first hits to the GPU, behind the copies
+// already in progress.
 func (e *Engine) load(j *Job, hits, n int, at time.Duration) {
 	j.hits, j.loading = hits, n
 	e.linkFree = max(e.linkFree, at) + time.Duration(float64(n*e.blockSize)/e.transferSpeed*float64(time.Second))
@@ -99,8 +99,8 @@ func (e *Engine) nextLoad() time.Duration {
 	return first
 }
 
-// FollowOffloaded has stored called for each block that is kept in the memory of the
-// host, and removed for each that leaves it, after those that exist.
+// FollowOffloaded adds callbacks: stored for each block that is kept in the memory of the
+// host, and removed for each that leaves it.
 func (e *Engine) FollowOffloaded(stored, removed func(key uint64)) {
 	h := e.host
 	if h == nil {

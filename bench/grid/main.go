@@ -70,7 +70,7 @@ type cell struct {
 	ours, rivals    []figures
 }
 
-// figures are those of one policy, means over the seeds.
+// figures are the figures of one policy, means over the seeds.
 type figures struct {
 	policy                                   string
 	ttft90, ttft99, tpot90, e2e90, good, hit float64
@@ -131,7 +131,7 @@ func (o *options) replay(c *cell, e replay.Experiment) ([]figures, error) {
 	return all, nil
 }
 
-// requests are those of a world.
+// requests are the requests of a world.
 func (o *options) requests(world string, seed uint64) (*trace.Trace, error) {
 	if world == conversation {
 		return trace.ReadFile(o.trace, trace.Options{})

@@ -5,7 +5,7 @@ import (
 	"pointsman/decider/policy"
 )
 
-// policies are those that may be compared.
+// policies are the policies that can be compared.
 var policies = policy.Table{
 	policy.Plain("least_work", func() decider.Policy { return policy.LeastWork{} }),
 	policy.Plain("least_work_late", func() decider.Policy { return policy.LeastWorkLate{} }).BindsLate(),

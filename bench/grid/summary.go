@@ -13,7 +13,7 @@ const (
 	lostGood  = 0.01 // goodput below the best rival's
 )
 
-// best returns the smallest figure of the rivals and whose it is.
+// best returns the smallest figure of the rivals, and that rival.
 func (c *cell) best(of func(*figures) float64) (x float64, policy string) {
 	x = math.Inf(1)
 	for i := range c.rivals {
@@ -37,7 +37,7 @@ func ratio(x, best float64) float64 {
 	return x / best
 }
 
-// writeMarkdown writes what the cells say of our policies, and each cell.
+// writeMarkdown writes a summary of our policies, and each cell.
 func writeMarkdown(w io.Writer, cells []*cell) error {
 	var b strings.Builder
 	if len(cells) == 0 {

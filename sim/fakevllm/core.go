@@ -13,7 +13,7 @@ type core struct {
 	ended chan struct{} // closed when it dies
 }
 
-// dies returns what is closed when the core is dead.
+// dies returns a channel that is closed when the core is dead.
 func (c *core) dies() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,7 @@ type KVEventsOptions struct {
 	ZeroParent bool // the first block of a prompt has parent 0, not nil
 	From1      bool // the first batch has number 1
 	// Windowed adds events of a group of layers with a sliding window, before those of
-	// the group with whole prompts. What of a prompt is not among its last blocks
-	// leaves the window.
+	// the group with whole prompts. All but the last blocks of a prompt leave the window.
 	Windowed bool
 }
 

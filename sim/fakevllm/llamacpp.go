@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// llamaRoutes are what llama.cpp serves in another way than vLLM.
+// llamaRoutes are the paths that llama.cpp serves differently from vLLM.
 var llamaRoutes = map[string]route{
 	"/tokenize":                   {http.MethodPost, (*Server).llamaTokenize},
 	"/apply-template":             {http.MethodPost, (*Server).applyTemplate},
@@ -20,8 +20,8 @@ var llamaRoutes = map[string]route{
 	"/v1/messages":                {},
 }
 
-// llamaTokenize serves POST /tokenize, which knows text alone. What it does not
-// understand has no tokens.
+// llamaTokenize serves POST /tokenize, which takes only text. For anything else it returns
+// no tokens.
 func (s *Server) llamaTokenize(x *exchange) {
 	r, refused := decodeRequest(x.body)
 	if refused != nil {

@@ -17,10 +17,10 @@ type Options struct {
 	// The ports of their events follow one another. RankHeader says which one serves a
 	// request; without it the least loaded one does.
 	Ranks int
-	// Sidecar puts a sidecar such as llm-d's before the server: it has the prompts of
-	// requests with a PrefillHeader computed by the replica named there.
+	// Sidecar puts a sidecar such as llm-d's before the server: it sends the prompts of
+	// requests with a PrefillHeader to the replica named there.
 	Sidecar bool
-	// LlamaCpp has the server answer as llama.cpp does, where that differs from vLLM.
+	// LlamaCpp makes the server answer like llama.cpp, where that differs from vLLM.
 	LlamaCpp bool
 	// Profile is the engine's speed, by default Profile8B.
 	Profile sim.Profile
@@ -28,8 +28,8 @@ type Options struct {
 	BlockSize int
 	// CacheTokens is the size of the KV cache in tokens, by default 500,000.
 	CacheTokens int
-	// CPUCacheTokens is how many tokens the memory of the host keeps of what leaves the
-	// cache, by default none, and TransferSpeed how many come back a second, by default
+	// CPUCacheTokens is how many evicted tokens the memory of the host keeps, by default
+	// none, and TransferSpeed how many are copied back per second, by default
 	// sim.DefaultTransferSpeed. Events report these blocks as vLLM's offloading does.
 	CPUCacheTokens int
 	TransferSpeed  float64

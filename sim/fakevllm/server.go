@@ -78,8 +78,8 @@ func (s *Server) Batches() (list [][]byte) {
 	return list
 }
 
-// Hold counts one request more as running, as a real engine does with one that it
-// has and does not answer, until release is called.
+// Hold counts one more request as running until release is called, like a real engine with
+// a request that it does not answer.
 func (s *Server) Hold() (release func()) {
 	s.engine.held.Add(1)
 	return func() { s.engine.held.Add(-1) }

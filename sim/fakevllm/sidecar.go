@@ -24,7 +24,7 @@ var lengths = map[string][]string{
 	"/messages":         {"max_tokens"},
 }
 
-// lengthFields are those of a path, nil where nothing is generated.
+// lengthFields are the fields of a path, nil if nothing is generated.
 func lengthFields(path string) []string {
 	for _, end := range []string{"/chat/completions", "/completions", "/responses", "/messages"} {
 		if strings.HasSuffix(path, end) {
@@ -34,8 +34,8 @@ func lengthFields(path string) []string {
 	return nil
 }
 
-// prefill does what llm-d's sidecar does before its engine gets the request: it has the
-// replica that the header names compute the prompt, with an answer of one token. It
+// prefill does what llm-d's sidecar does before its engine gets the request: it sends the
+// prompt to the replica that the header names, and asks for an answer of one token. It
 // reports false when it has answered because that failed.
 func prefill(s *Server, x *exchange) bool {
 	at := x.r.Header.Get(PrefillHeader)

@@ -7,8 +7,8 @@ import (
 	"github.com/bytedance/sonic"
 )
 
-// streamAnswer sends each token as an event of its own, as soon as it exists. It
-// sends the headers before the first token, as vLLM does.
+// streamAnswer sends each token as a separate event, as soon as it exists. It sends the
+// headers before the first token, as vLLM does.
 func (s *Server) streamAnswer(x *exchange, g *generation) {
 	h := x.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")

@@ -31,7 +31,7 @@ const (
 	Join
 )
 
-// Events are what happens to replicas and to reports during a replay.
+// Events are the changes of replicas and reports during a replay.
 type Events struct {
 	Changes []ReplicaChange
 	// Reports of the proxy are lost in the last LostFor of every LostEvery.
@@ -118,7 +118,7 @@ func (s *simulation) scheduleChanges() {
 	}
 }
 
-// change makes a change of a replica, which agents learn of at once.
+// change makes a change of a replica; agents learn of it at once.
 func (s *simulation) change(c *ReplicaChange) {
 	switch c.Kind {
 	case Slow:

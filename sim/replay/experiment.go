@@ -24,7 +24,7 @@ type Experiment struct {
 	Load     float64
 	Recorded *trace.Recorded // what was measured, to be shown beside; nil = nothing
 	Policies []Policy
-	// Baseline is what the others are compared with; nil for none.
+	// Baseline is the policy that the others are compared with; nil for none.
 	Baseline *Policy
 	// Splits are numbers of replicas that only compute prompts: each policy is run with
 	// each of them too.

@@ -61,7 +61,7 @@ type Options struct {
 	// MaxTokens is the max_tokens of every request, in place of the trace's; 0
 	// leaves it.
 	MaxTokens int
-	// SLO is what Result.Goodput counts; zero means DefaultSLO.
+	// SLO is the objective of Result.Goodput; zero means DefaultSLO.
 	SLO SLO
 	// Share is the delay with which agents apply each other's reservations and
 	// outcomes; 0 means that they share nothing.

@@ -13,7 +13,7 @@ import (
 	"pointsman/decider/queue"
 )
 
-// The names of what RunShared and RunBound compute.
+// The names of the results of RunShared and RunBound.
 const (
 	SharedCache = "shared_cache"
 	LowerBound  = "lower_bound"

@@ -27,8 +27,8 @@ func (s *simulation) replicaConfig(i int) decider.ReplicaConfig {
 	return c
 }
 
-// pollPrefill schedules the first polls of the replicas that only compute prompts. Of
-// several agents none knows whose the prompts are.
+// pollPrefill schedules the first polls of the prefill replicas. With several agents, none
+// knows whose prompts they are.
 func (s *simulation) pollPrefill() {
 	if s.o.Poll > 0 || s.o.Agents > 1 {
 		return
@@ -46,7 +46,7 @@ func (s *simulation) pollEvery(k int) time.Duration {
 	return s.o.Poll
 }
 
-// sendLeg has replica k compute the prompt of f, which its decode replica then serves.
+// sendLeg makes replica k compute the prompt of f, which its decode replica then serves.
 func (s *simulation) sendLeg(f *flight, k int) {
 	s.load.add(f.replica, 1)
 	f.leg = sim.Job{Blocks: f.job.Blocks, Input: f.job.Input, Output: 1, Owner: f}
@@ -133,8 +133,8 @@ func ParseTransfer(text string) (bytes float64, err error) {
 // sameGoodput is the difference of two goodputs that is none.
 const sameGoodput = 0.01
 
-// verdict says what replicas that only compute prompts are worth: for each policy, its
-// best split against itself without one.
+// verdict compares, for each policy, its best split into prefill and decode replicas with
+// no split.
 func (b *tableWriter) verdict(rows []Summary) {
 	for i := 0; i < len(rows); {
 		alike, best := &rows[i], -1

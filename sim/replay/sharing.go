@@ -9,13 +9,14 @@ import (
 	"pointsman/decider"
 )
 
-// Partition is a time during which no agent hears of another.
+// Partition is a time during which no messages pass between agents.
 type Partition struct {
 	At  time.Duration // since the first request
 	For time.Duration
 }
 
-// silentAfter is when agents take each other for gone, as those of a cluster do.
+// silentAfter is how long without messages agents treat each other as gone, as in a
+// cluster.
 const silentAfter = 2 * time.Second
 
 var errPartition = errors.New("want DURATION@TIME, such as 30s@600s")
@@ -35,10 +36,10 @@ func ParsePartition(spec string) (p Partition, err error) {
 	return p, nil
 }
 
-// cuts reports whether what is sent at that time is lost.
+// cuts reports whether messages sent at that time are lost.
 func (p Partition) cuts(now time.Duration) bool { return p.For > 0 && now >= p.At && now < p.At+p.For }
 
-// schedulePartition has agents notice the partition, and its end.
+// schedulePartition makes agents notice the partition, and its end.
 func (s *simulation) schedulePartition() {
 	p := s.o.Partition
 	if p.For == 0 || s.o.Share == 0 {
@@ -50,7 +51,7 @@ func (s *simulation) schedulePartition() {
 	s.events.push(event{at: p.At + p.For, kind: eventHealed})
 }
 
-// silent has every agent take the others for gone.
+// silent makes every agent treat the others as gone.
 func (s *simulation) silent() {
 	for _, a := range s.agents {
 		for _, other := range s.agents {

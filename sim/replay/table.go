@@ -13,9 +13,9 @@ const (
 	nameWidth  = 15 // of the column for policies; longer names have a line to themselves
 )
 
-// WriteTable writes a heading and a table of at most 100 columns with a row per
-// policy, and then what is to be said of some policies only: requests that were
-// not served, and the spread over the seeds.
+// WriteTable writes a heading and a table of at most 100 columns with a row per policy, and
+// then notes on some policies: requests that were not served, and the spread over the
+// seeds.
 func (c *Comparison) WriteTable(w io.Writer) error {
 	b := new(tableWriter)
 	b.printf("%d requests, %d replicas of %s with %d tokens of cache each\n", c.Requests, c.Replicas, c.Profile.Name, c.CacheTokens)
@@ -55,7 +55,7 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	return err
 }
 
-// recorded writes what was measured.
+// recorded writes the figures of the recording.
 func (b *tableWriter) recorded(r *trace.Recorded) {
 	if r == nil {
 		return

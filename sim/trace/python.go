@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// pythonString reads a string as Python's repr writes it. What it does not know of
-// escapes stays as it is.
+// pythonString reads a string as Python's repr writes it. Unknown escapes stay as they are.
 func pythonString(s []byte) (text string, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '\'' && s[0] != '"' {
 		return "", nil, false

@@ -13,7 +13,7 @@ import (
 
 const maxLine = 64 << 20 // bytes
 
-// Example is what Read reads, for those who have something else.
+// Example shows the formats that Read accepts, for errors.
 const Example = `simulate reads JSON objects, one in each line:
   {"timestamp": 1764000000123, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}
   {"timestamp": "2026-11-22T05:00:00Z", "session": "u17", "body": {"messages": [{"role": "user", "content": "Hello"}]}, "output_tokens": 212}
@@ -136,7 +136,7 @@ func formOf(data []byte) form {
 	return (*parser).logLine
 }
 
-// note adds what the reader has assumed, once.
+// note adds an assumption of the reader to the notes, once.
 func (p *parser) note(text string) {
 	for _, n := range p.notes {
 		if n == text {

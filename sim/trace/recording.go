@@ -37,7 +37,7 @@ type headerLine struct {
 // knownForm is the newest form of recordings that is read.
 const knownForm = 1
 
-// recording collects what is peculiar to recordings, by request of the parser.
+// recording collects the data that only recordings have, by request of the parser.
 type recording struct {
 	block  int // tokens in a block, of lengths alone
 	header headerLine
@@ -50,7 +50,7 @@ type recording struct {
 
 func (c *recording) is() bool { return len(c.pool) > 0 }
 
-// recordingHeader takes in the first line of a file.
+// recordingHeader reads the first line of a file.
 func (p *parser) recordingHeader(h headerLine) error {
 	if h.Form != knownForm {
 		return fmt.Errorf("a recording in form %d, want %d: it is of another version of pointsman", h.Form, knownForm)
@@ -151,7 +151,7 @@ func (p *parser) blockTokens() int {
 	return sorted[len(sorted)/2]
 }
 
-// summary is what was measured.
+// summary returns the figures of the recording.
 func (c *recording) summary() *Recorded {
 	s := &Recorded{}
 	for _, h := range c.header.Pools {

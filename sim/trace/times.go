@@ -57,7 +57,7 @@ func (s *stamp) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// badTime is the error for what is no time.
+// badTime is the error of a value that is no time.
 type badTime string
 
 func (e badTime) Error() string {
@@ -78,8 +78,8 @@ func parseDate(text string) (time.Time, bool) {
 // of seconds taken for milliseconds.
 const (
 	tooManyPerSecond = 1000
-	// tooManyWithFractions is that for times with fractions, which milliseconds
-	// rarely have.
+	// tooManyWithFractions is the same for times with fractions, which milliseconds rarely
+	// have.
 	tooManyWithFractions = 200
 	enoughToTell         = 20 // requests
 )

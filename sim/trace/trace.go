@@ -16,13 +16,13 @@ type Trace struct {
 	// Tick is the resolution of the recorded times. A replay spreads the requests
 	// of one tick over it. 0 means that the times are exact.
 	Tick time.Duration
-	// Recorded is what was measured as the trace was recorded; nil = nothing.
+	// Recorded holds the figures of the recording; nil = none.
 	Recorded *Recorded
-	// Notes are what the reader had to assume, as sentences.
+	// Notes are assumptions of the reader, as sentences.
 	Notes []string
 }
 
-// Recorded is what pointsman's own recordings say besides.
+// Recorded holds the figures that only pointsman's own recordings have.
 type Recorded struct {
 	Policy      string // "" = not known
 	Shadow      bool   // the proxy balanced by itself
@@ -39,8 +39,8 @@ type Request struct {
 	At time.Duration // since the first request
 	// Input and Output are token counts as the engine sees them, at least 1.
 	Input, Output int
-	// MaxTokens is the longest answer that the client asked for; 0 means that it
-	// did not say.
+	// MaxTokens is the longest answer that the client asked for; 0 means that it set no
+	// limit.
 	MaxTokens int
 	// Blocks are the chained keys of the prompt's full blocks; see sim.Job.Blocks.
 	Blocks []uint64
@@ -102,7 +102,7 @@ type parser struct {
 	sessions  bool // some request has one
 }
 
-// kind is what the objects of a trace have.
+// kind is the kind of data that the objects of a trace have.
 type kind uint8
 
 const (

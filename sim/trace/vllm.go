@@ -44,7 +44,7 @@ var (
 	vllmPooling  = []byte("params: PoolingParams(")
 )
 
-// logLine reads a line of vLLM's log. Those that are of no request are skipped.
+// logLine reads a line of vLLM's log. It skips lines that belong to no request.
 func (p *parser) logLine(line []byte) error {
 	v := &p.vllm
 	if v.details == nil {
@@ -109,7 +109,7 @@ func (p *parser) vllmReceived(before, after []byte) error {
 	}
 	r.Output, r.MaxTokens = -1, 0
 	if m := vllmMax.FindSubmatch(params); m != nil {
-		// vLLM fills in what is left of the context: that says nothing.
+		// vLLM fills in the rest of the context, which says nothing.
 		if n, err := strconv.Atoi(string(m[1])); err == nil && n > 0 && n <= maxAsked {
 			r.MaxTokens = n
 		}
@@ -123,7 +123,7 @@ func (p *parser) vllmReceived(before, after []byte) error {
 	return p.add(vllmKind, r, at)
 }
 
-// maxAsked is the longest answer that is taken for what a client asked for.
+// maxAsked is the longest limit that is assumed to come from a client.
 const maxAsked = 16 << 10
 
 // vllmRequest is the request with that prompt.
@@ -216,5 +216,6 @@ func readVLLMPrompt(line []byte) (prompt vllmPrompt, rest []byte, ok bool) {
 	return prompt, rest, prompt.text != nil || len(prompt.tokens) > 0
 }
 
-// unkeyed is what blocks of recorded prompts are named by: nobody attacks a simulation.
+// unkeyed hashes the blocks of recorded prompts, without a secret: nobody attacks a
+// simulation.
 var unkeyed = keyed.New(nil)

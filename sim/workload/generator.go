@@ -15,8 +15,8 @@ type generator struct {
 	requests    []trace.Request
 	keys        uint64 // block keys made so far
 	sessions    uint64
-	// until is when the last session begins. What comes later is cut off, so that
-	// the load does not fade out.
+	// until is when the last session begins. Later requests are cut off, so that the load
+	// does not fade out.
 	until time.Duration
 }
 
