@@ -26,7 +26,7 @@ type Wanted struct {
 	// PrefillHeader that of the header which names one; "" = there are none.
 	Prefill       map[string]string
 	PrefillHeader string
-	Ours          string // name of the file that is rendered, which needs no advice
+	Ours          string // name of the rendered file, which needs no advice
 }
 
 // Advise reads a user's configuration, with the file that is rendered for it, and reports
@@ -75,7 +75,7 @@ func (a *adviser) say(name string, s *section, l *rule, remedy, format string, a
 	}
 }
 
-// warn is say for what is no fault of how pointsman is attached.
+// warn is say for findings that do not concern how pointsman is attached.
 func (a *adviser) warn(name string, s *section, l *rule, remedy, format string, args ...any) {
 	n := len(a.out)
 	if a.say(name, s, l, remedy, format, args...); len(a.out) > n {
@@ -233,7 +233,7 @@ func (a *adviser) leads() (list []lead) {
 			continue
 		}
 		missing = append(missing, p)
-		// No route names it, so that a map or a variable has to.
+		// No route names it: a map or a variable must.
 		for _, d := range dynamic {
 			if a.asks(p) {
 				list = append(list, lead{d.section, d.route, p})

@@ -55,7 +55,7 @@ type call struct {
 	ready   atomic.Int32 // of later and the decision, for a request that was held
 }
 
-// beforeWait has the connection read on while the request waits for an engine.
+// beforeWait lets the connection read on while the request waits for an engine.
 func (s *call) beforeWait() { s.message.Block() }
 
 // Decided implements decider.Waiter.
@@ -91,7 +91,7 @@ func (a *Agent) Handle(m *spoa.Message, w *spoa.Reply) {
 	in := a.input(m)
 	a.examine(&in)
 	if a.intake.Handle(&s.request, in, s) {
-		// Held: the time until the answer is no cost of ours.
+		// Held: the wait does not count as latency of the agent.
 		a.latency.Update(time.Since(start).Seconds())
 		s.later = m.Later()
 		s.partDone()
@@ -130,7 +130,7 @@ func (a *Agent) answer(w *spoa.Reply, r *intake.Request) {
 	answer(w, r)
 }
 
-// input takes the arguments of the message apart. The templates name them.
+// input reads the arguments of the message. The templates name them.
 func (a *Agent) input(m *spoa.Message) intake.Input {
 	in := intake.Input{
 		Origin:  a.Processes.of(m),
@@ -158,8 +158,8 @@ func (a *Agent) input(m *spoa.Message) intake.Input {
 	return in
 }
 
-// answer sets the variables of the contract. Those that do not apply are not
-// set, so that the rules of the proxy can test for their presence.
+// answer sets the variables of the contract. It does not set variables that do not apply,
+// so that the rules of the proxy can test for their presence.
 func answer(w *spoa.Reply, r *intake.Request) {
 	d := &r.Decision
 	set := func(name, v string) {

@@ -14,7 +14,7 @@ const (
 	usualFormat   = 256  // bytes that HAProxy's usual format takes, without captures and the request line
 )
 
-// captures warns of a frontend that captures more than its log lines hold. Where the
+// captures warns about a frontend that captures more than its log lines hold. Where the
 // feed's fields and the user's format share a line, HAProxy cuts its end: that is the
 // user's part, as the fields come first.
 func (a *adviser) captures(l lead) {

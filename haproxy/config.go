@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Statement is one line of an HAProxy configuration that says something.
+// Statement is one line of an HAProxy configuration that is neither empty nor a comment.
 type Statement struct {
-	Section string   // keyword of the section that it is in, itself for a section's first line
+	Section string   // keyword of the section that it is in; its own for a section's first line
 	Name    string   // of that section, "" if it has none
 	Words   []string // without quotes and comments; at least one
 	Line    int      // from 1

@@ -42,8 +42,8 @@ func (a *adviser) earlier(l lead) {
 	}
 }
 
-// chatPath finds conditions that chats meet. Embeddings and the like may well have
-// engines of their own.
+// chatPath finds conditions that chats meet. Embeddings and the like may have separate
+// engines.
 var chatPath = regexp.MustCompile(`/v1/?($|[\s"'*.()}])|/(chat|chat/completions|completions|responses|messages|generate)\b`)
 
 // reported reports whether there is a finding of that name at a rule.
@@ -56,8 +56,7 @@ func (a *adviser) reported(name string, r *rule) bool {
 	return false
 }
 
-// byPathAlone reports whether the path of an LLM request is enough for a rule's
-// condition to hold.
+// byPathAlone reports whether the path of an LLM request alone meets a rule's condition.
 func (s *section) byPathAlone(r *rule) bool {
 	i := slices.Index(r.Words, "if")
 	if i < 0 {
@@ -97,8 +96,8 @@ func (a *adviser) asks(backend string) bool {
 	return b != nil && a.block(b) != nil
 }
 
-// LogsAtEnd reports whether a log format has a field that HAProxy knows at the end of a
-// request only, so that it is written then.
+// LogsAtEnd reports whether a log format has a field that HAProxy knows only at the end of
+// a request, so that it logs then.
 func LogsAtEnd(format string) bool { return ofEnd.MatchString(format) }
 
 // LogsRequest reports whether a log format has a field of the request's first line,

@@ -25,8 +25,8 @@ import (
 // writes. Input that it cannot read ends that connection only: the ring keeps its
 // lines and connects again. ServeDatagrams receives what the ring cannot send.
 type Feed struct {
-	// RetrySent says that HAProxy sends a request again whose replica closed the
-	// connection: that it turned to another one is then no proof of a refusal.
+	// RetrySent says that HAProxy retries a request whose replica closed the connection: a
+	// second server is then no proof that the first one refused.
 	RetrySent atomic.Bool
 
 	decider *decider.Decider
@@ -145,15 +145,15 @@ func (f *Feed) evict() {
 	oldest.Close()
 }
 
-// The end of the feed: what has arrived is read, until nothing does for drainPause,
-// and for drainMost at most. The proxy will not send it again.
+// At its end the feed reads the lines that have arrived, until none comes for drainPause,
+// and for drainMost at most: the proxy will not send them again.
 const (
 	drainPause = 20 * time.Millisecond
 	drainMost  = 300 * time.Millisecond
 )
 
-// Close stops accepting, reads what has arrived, closes the connections and waits for
-// their readers. What only a datagram has reported so far counts.
+// Close stops accepting, reads the lines that have arrived, closes the connections and
+// waits for their readers. Ends that only a datagram has reported so far count.
 func (f *Feed) Close() {
 	defer f.Recover(time.Now().Add(time.Hour))
 	f.mu.Lock()
@@ -204,8 +204,8 @@ func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 	}
 }
 
-// readLines hands each line of r to line, which must not keep it. Before it waits,
-// it calls within with the time that it will wait at most.
+// readLines hands each line of r to line, which must not keep it. Before it waits, it calls
+// within with the longest time that it will wait.
 func readLines(r io.Reader, line func([]byte), within func(time.Duration)) error {
 	in := bufio.NewReaderSize(r, maxLine+16)
 	for {
@@ -248,7 +248,7 @@ func readLength(in *bufio.Reader) (n int, err error) {
 	}
 }
 
-// line handles one line of the feed, from a ring whose lines come as late says.
+// line handles one line of the feed. late follows the delay of its ring.
 func (f *Feed) line(text []byte, late *lateness) {
 	l, ok := parse(text)
 	if !ok {
@@ -293,7 +293,7 @@ func (l *line) unasked() bool {
 }
 
 // bypassed counts the request of a line without an id if it reached a replica of a
-// pool, or another backend with a chat: HAProxy's configuration does not have it ask.
+// pool, or another backend with a chat: HAProxy's configuration does not ask for it.
 func (f *Feed) bypassed(l *line) {
 	if l.whole && l.event == closed && l.post && l.server != nil && len(l.rid) == 0 && (l.chat || f.decider.PoolNamed(l.pool) != nil) {
 		f.bypass(l)

@@ -2,10 +2,10 @@ package haproxy
 
 import "time"
 
-// lateness estimates how late the lines of one ring come, by the stamps of HAProxy's
-// clock: how much later one comes than the fastest of the last minutes. The clocks need
-// not agree, and either may be set: a difference beyond any delay is that of the clocks.
-// It belongs to one goroutine.
+// lateness estimates the delay of one ring's lines from the stamps of HAProxy's clock: how
+// much later one comes than the fastest of the last minutes. The clocks need not agree, and
+// either may be set: a difference beyond any delay is that of the clocks. It belongs to one
+// goroutine.
 type lateness struct {
 	least, before time.Duration // the smallest difference of this window, and of the last
 	since         time.Duration // when the window began
@@ -15,11 +15,11 @@ type lateness struct {
 const (
 	// latenessWindow is how long a smallest difference counts, for clocks that drift.
 	latenessWindow = time.Minute
-	// mostLate is longer than any line is under way to an agent that runs.
+	// mostLate is longer than the delay of any line to a running agent.
 	mostLate = 5 * time.Second
 )
 
-// of returns how late the line is that HAProxy stamped by its clock and that came now.
+// of returns the delay of a line that came now, with HAProxy's stamp.
 func (l *lateness) of(stamp, now time.Duration) time.Duration {
 	d := now - stamp
 	if !l.some || d-min(l.least, l.before) > mostLate {

@@ -134,7 +134,7 @@ func (l *line) ttft() time.Duration {
 	return time.Duration(l.tFirst-l.t0) * time.Microsecond
 }
 
-// headerBytes is about what the headers of an answer have, which HAProxy counts too.
+// headerBytes is about the size of an answer's headers, which HAProxy counts too.
 const headerBytes = 250
 
 // outcome returns the outcome that a closing line reports. Section 8.5 of HAProxy's

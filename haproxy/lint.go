@@ -23,8 +23,8 @@ type Release struct {
 // that waits behind others.
 const longest = 5 * time.Minute
 
-// Lint warns of what hurts LLM traffic in a configuration, with pointsman or
-// without it. backends are those of engines; empty = those that look like it.
+// Lint warns about settings that hurt LLM traffic, with or without pointsman. backends are
+// those of engines; empty = those that look like it.
 func Lint(files []File, r Release, backends []string) []advice.Finding {
 	a := &adviser{sections: divide(files)}
 	for _, s := range a.sections {
@@ -113,7 +113,7 @@ func (a *adviser) lint(b *section, r Release) {
 	a.bodies(b)
 }
 
-// balance warns of balancing that ignores load and caches.
+// balance warns about balancing that ignores load and caches.
 func (a *adviser) balance(b *section, servers []*rule, r Release) {
 	if len(servers) < 2 || a.block(b) != nil || len(b.own("use-server")) > 0 {
 		return // pointsman decides
@@ -132,7 +132,7 @@ func (a *adviser) balance(b *section, servers []*rule, r Release) {
 	}
 }
 
-// spoeQueue warns of https://github.com/haproxy/haproxy/issues/3290.
+// spoeQueue warns about https://github.com/haproxy/haproxy/issues/3290.
 func (a *adviser) spoeQueue(b *section, queued bool, r Release) {
 	if r.Version != (templates.Version{Major: 3, Minor: 2}) || r.Patch < 0 || r.Patch > 13 || !queued {
 		return
@@ -143,7 +143,7 @@ func (a *adviser) spoeQueue(b *section, queued bool, r Release) {
 	}
 }
 
-// bodies warns of a body that is inspected and does not fit into the buffer.
+// bodies warns about bodies that are inspected but do not fit into the buffer.
 func (a *adviser) bodies(b *section) {
 	for _, s := range a.sections {
 		if s.kind == "global" && len(s.own("tune.bufsize")) > 0 {
@@ -187,7 +187,7 @@ func (r Release) String() string {
 
 var releasePattern = regexp.MustCompile(`version (\d+)\.(\d+)\.(\d+)`)
 
-// ParseRelease reads the output of haproxy -v. What cannot be read is release 0.0.
+// ParseRelease reads the output of haproxy -v. Output that cannot be read is release 0.0.
 func ParseRelease(s string) Release {
 	m := releasePattern.FindStringSubmatch(s)
 	if m == nil {

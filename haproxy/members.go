@@ -59,11 +59,11 @@ func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string]
 	}
 }
 
-// command is one of those that change a server.
+// command is a command that changes a server.
 type command struct {
 	server string // BACKEND/NAME
 	text   string
-	last   bool // its answer says whether the change was made
+	last   bool // its answer shows whether the change was made
 }
 
 // commands returns the commands that turn has into want.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// prefill examines, for pools with replicas that only compute prompts, that the sidecars
-// of the others learn of them, and that no backend balances over them.
+// prefill checks, for pools with prefill replicas, that the sidecars of the others get
+// their names, and that no backend balances over them.
 func (a *adviser) prefill() {
 	if a.PrefillHeader == "" {
 		return

@@ -15,21 +15,21 @@ import (
 	"pointsman/spoa"
 )
 
-// A process of HAProxy goes by its host and pid, as it names both itself: in its
-// questions, as txn.pm.proc, and in "show info" of its runtime API. A reload brings
-// another one, which does not know the requests that the one before serves yet.
+// A process of HAProxy is identified by its host and pid, which it reports itself: in its
+// questions, as txn.pm.proc, and in "show info" of its runtime API. A reload starts another
+// process, which does not know the requests that the old one still serves.
 
 // origin is the number of a process for decider.Request, never 0.
 func origin(name []byte) uint64 { return max(xxhash.Sum64(name), 1) }
 
-// Processes are those of HAProxy that ask, and what of them is to be seen from here.
+// Processes are the HAProxy processes that ask, with those that are visible from this host.
 // It is safe for concurrent use.
 type Processes struct {
 	host  string // of the agent
 	local atomic.Pointer[map[uint64]int]
 
 	mu   sync.Mutex
-	gone map[uint64]time.Time // since when it is not there any more
+	gone map[uint64]time.Time // when it was found to have ended
 
 	exists func(pid int) bool // replaced in tests
 }
@@ -39,7 +39,7 @@ const mostProcesses = 256
 
 // NewProcesses returns an empty Processes.
 func NewProcesses() *Processes {
-	host, _ := os.Hostname() // without it, questions that name no process have none
+	host, _ := os.Hostname() // without it, only processes that name themselves are known
 	p := &Processes{host: host, gone: map[uint64]time.Time{}, exists: exists}
 	p.local.Store(&map[uint64]int{})
 	return p
@@ -48,8 +48,8 @@ func NewProcesses() *Processes {
 // exists reports whether there is a process of that pid.
 func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// of returns the process that sent m, 0 if that is unknown. Where the configuration
-// does not name it, it is known by its socket.
+// of returns the process that sent m, 0 if that is unknown. If the configuration does not
+// name it, its socket identifies it.
 func (p *Processes) of(m *spoa.Message) uint64 {
 	name, pid := m.Bytes("proc"), m.Peer()
 	if len(name) == 0 {
@@ -78,7 +78,7 @@ func namesPID(name []byte, pid int) bool {
 	return false
 }
 
-// watch notes that a process is to be seen from here.
+// watch notes that a process is visible from this host.
 func (p *Processes) watch(id uint64, pid int) {
 	if _, known := (*p.local.Load())[id]; known {
 		return
@@ -94,7 +94,7 @@ func (p *Processes) watch(id uint64, pid int) {
 	p.local.Store(&next)
 }
 
-// goneFor is after how long the lines of a process that has ended are read.
+// goneFor is how long after the end of a process its lines may still arrive.
 const goneFor = 3 * time.Second
 
 // Tick ends the reservations of processes that have ended: a worker that has served

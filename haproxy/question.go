@@ -13,7 +13,7 @@ type block struct {
 	before       []rule // of the section, up to send
 }
 
-// block finds what asks in a section; nil if nothing does.
+// block finds the rules in a section that ask; nil if there are none.
 func (a *adviser) block(s *section) *block {
 	b := &block{section: s}
 	for i := range s.lines {
@@ -40,7 +40,7 @@ func sets(name string) func(rule) bool {
 
 func waitsForBody(l rule) bool { return l.Is("http-request", "wait-for-body") }
 
-// question examines what asks: that it does, in the right order and place.
+// question checks that the rules of b ask, in the right order and place.
 func (a *adviser) question(b *block, leads []lead) {
 	switch {
 	case b.send == nil:

@@ -11,9 +11,9 @@ import (
 // retryRefused is the pause before a change that HAProxy refuses is tried again.
 const retryRefused = 30 * time.Second
 
-// refusals remember the changes of servers that HAProxy has not made. It answers in
-// words that differ between releases: what has to be asked for again was refused.
-// The zero value is ready; it is safe for concurrent use.
+// refusals remember the changes of servers that HAProxy has not made. The words of its
+// answers differ between releases: a change that has to be requested again was refused. The
+// zero value is ready; it is safe for concurrent use.
 type refusals struct {
 	mu   sync.Mutex
 	open map[string]*refusal // by BACKEND/NAME
@@ -25,7 +25,7 @@ type refusal struct {
 	until  time.Time
 }
 
-// retain forgets the servers of a pool that are not to be changed any more.
+// retain forgets the servers of a pool that need no change any more.
 func (f *refusals) retain(pool string, list []command) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,9 +42,9 @@ func (f *refusals) pauses(server string, now time.Time) bool {
 	return r != nil && now.Before(r.until)
 }
 
-// answered notes the answer to a change of a server. It reports true when HAProxy
-// has refused the change, in words that it did not use before. It finishes the
-// requests of a server before it deletes it: that is no refusal.
+// answered notes the answer to a change of a server. It reports true when HAProxy has
+// refused the change with a new message. HAProxy finishes the requests of a server before
+// it deletes it: that is no refusal.
 func (f *refusals) answered(server, answer string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +70,7 @@ func (f *refusals) answered(server, answer string, now time.Time) bool {
 	return true
 }
 
-// Refusals are the changes of servers that HAProxy refuses, with its own words.
+// Refusals are the changes of servers that HAProxy refuses, with its messages.
 func (r *Runtime) Refusals() (list []string) {
 	f := &r.refused
 	f.mu.Lock()

@@ -106,7 +106,7 @@ func (r *Runtime) poll(ctx context.Context) (map[string][]decider.ReplicaState, 
 	return query(ctx, c, func(pool string) bool { return r.Decider.Pool(pool) != nil })
 }
 
-// version asks HAProxy for its version; "" if it does not say it.
+// version asks HAProxy for its version; "" if it does not report it.
 func (r *Runtime) version(ctx context.Context) string {
 	d := net.Dialer{Timeout: queryTimeout}
 	c, err := d.DialContext(ctx, r.Network, r.Address)
@@ -131,8 +131,8 @@ func (r *Runtime) version(ctx context.Context) string {
 	return ""
 }
 
-// query asks for the servers of all backends over c, and closes it. Only those that
-// are wanted are kept.
+// query asks for the servers of all backends over c, and closes it. It keeps only those
+// that are wanted.
 func query(ctx context.Context, c net.Conn, wanted func(pool string) bool) (map[string][]decider.ReplicaState, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -223,7 +223,7 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decide
 	return states, lines.Err()
 }
 
-// processInfo is what "show info" says of the process that answers.
+// processInfo is what "show info" reports about the process that answers.
 type processInfo struct {
 	host, pid string
 	other     string // the first line that is not one of "show info"
@@ -242,7 +242,7 @@ func (p *processInfo) read(line string) {
 	}
 }
 
-// origin is the number of the process, 0 if it does not say who it is.
+// origin is the number of the process, 0 if it does not identify itself.
 func (p *processInfo) origin() uint64 {
 	if p.host == "" || p.pid == "" {
 		return 0
@@ -250,7 +250,7 @@ func (p *processInfo) origin() uint64 {
 	return origin([]byte(p.host + "/" + p.pid))
 }
 
-// unreached says what to do about a runtime API that cannot be reached.
+// unreached explains what to do about a runtime API that cannot be reached.
 func unreached(address string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

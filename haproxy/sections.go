@@ -42,12 +42,12 @@ func (s *section) File() int { return s.file }
 // Defaults are those that apply to it, nil for none.
 func (s *section) Defaults() *Section { return s.defaults }
 
-// End is the last line that says something in the section whatever holds of the
-// conditions around it: lines may be added behind it.
+// End is the last statement of the section that applies whatever conditions surround it:
+// lines may be added behind it.
 func (s *section) End() int { return s.end }
 
-// Condition is the lines of the outermost .if in the section and of its .endif around a
-// line: what stands between them may not apply. For any other line it is that twice.
+// Condition returns the lines of the outermost .if and .endif in the section around a line:
+// statements between them may not apply. For any other line it returns the line twice.
 func (s *section) Condition(line int) (from, to int) {
 	for _, c := range s.conditions {
 		if c[0] <= line && line <= c[1] {
@@ -98,7 +98,7 @@ func divide(files []File) (list []*section) {
 			if at == nil {
 				continue
 			}
-			// What follows a condition that began before the section may not be its.
+			// Lines after a condition that began before the section may not belong to it.
 			switch s.Words[0] {
 			case ".if":
 				if depth++; depth == 1 && !closed {
@@ -204,7 +204,7 @@ func (s *section) servers() map[string]*rule {
 }
 
 // reuses reports whether the section keeps connections to its servers as we render it:
-// what cannot be sent again has a connection of its own.
+// requests that cannot be sent again get a new connection.
 func (s *section) reuses() bool {
 	l := s.last("retry-on")
 	if l == nil || !slices.Contains(l.Words, "empty-response") {
@@ -237,7 +237,7 @@ func (s *section) condition(l *rule, word int) string {
 // llmPath finds in a condition the paths of requests that engines serve.
 var llmPath = regexp.MustCompile(`(^|[^\w/])\^?/v1/?($|[\s"'*.()}])|/v1/(chat|completions|embeddings|responses|messages)\b|/generate\b|/chat/completions\b`)
 
-// llmName and llmPort find backends of engines by their look.
+// llmName and llmPort recognise backends of engines.
 var (
 	llmName = regexp.MustCompile(`(?i)llm|sglang|llama|\bgpt|openai|mistral|mixtral|qwen|gemma|deepseek|inference|genai`)
 	llmPort = regexp.MustCompile(`:(8000|30000|11434)$`)

@@ -6,7 +6,7 @@ type Variable struct{ Name, Meaning string }
 // Prefix is that of the variables of an answer.
 const Prefix = "txn.pm."
 
-// Variables are those that an answer may set. One that does not apply is not set.
+// Variables are the variables that an answer may set. Those that do not apply are not set.
 var Variables = []Variable{
 	{"why", "the reason for the decision, a word: the policy's, or why there is none"},
 	{"model", "the model, as configured"},

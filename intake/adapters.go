@@ -1,11 +1,11 @@
 package intake
 
 // adapters are the LoRA adapters that engines list among their models and the
-// configuration does not name. They may be asked for as models.
+// configuration does not name. Requests may name them as models.
 type adapters map[string]*route
 
-// listAdapters builds the table of adapters anew, and the list of models. Where two pools list one, the
-// first of the configuration gets its requests.
+// listAdapters rebuilds the table of adapters, and the list of models. If two pools list
+// one, the first of the configuration gets its requests.
 func (i *Intake) listAdapters() {
 	i.listing.Lock()
 	defer i.listing.Unlock()

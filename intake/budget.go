@@ -25,7 +25,8 @@ func (i *Intake) charge(r *Request, in *Input) bool {
 	return false
 }
 
-// client is who sends the request, by its key. Of several keys one with a name counts.
+// client identifies the sender of the request by its key. Of several keys, one with a name
+// counts.
 func (i *Intake) client(in *Input) (first budget.Client) {
 	b, headers := i.decider.Budgets, i.table.Load().budgetKeys
 	for k := range headers.Len() {
@@ -44,8 +45,8 @@ func (i *Intake) client(in *Input) (first budget.Client) {
 	return first
 }
 
-// billed is how many tokens the prompt counts for: its length as it is estimated. Where
-// a body is cut within an image, what follows may be text: that counts as such.
+// billed is how many tokens the prompt counts for: its estimated length. If a body is cut
+// within an image, the rest may be text and counts as such.
 func (r *Request) billed() int {
 	tokens := r.Input
 	if r.Cut && r.body.CutMedium && !r.body.Opaque {
@@ -55,7 +56,7 @@ func (r *Request) billed() int {
 	return tokens
 }
 
-// Budget is where the client of a request that was read stands; it charges nothing.
+// Budget returns the state of the limits for a request that was read; it charges nothing.
 func (i *Intake) Budget(r *Request, in *Input) budget.Verdict {
 	if b := i.decider.Budgets; b.On() {
 		return b.Look(i.client(in), r.Model, r.billed())

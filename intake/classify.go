@@ -12,18 +12,17 @@ type Classes struct {
 	BandHeader     session.Headers // names a band; it overrides the rules
 	DeadlineHeader session.Headers // of the first token; see parseDeadline
 	Tenants        []TenantSource  // what identifies a tenant, the first that is present; none = there is one tenant
-	// SeparatePrefixes keeps the prompts of tenants apart: what one has cached does
-	// not attract another's requests. Policies that compare tokens do not.
+	// SeparatePrefixes keeps the prompts of tenants apart: one tenant's cached prompts do
+	// not attract another's requests. It has no effect on policies that compare tokens.
 	SeparatePrefixes bool
 	// Rules choose a band, one for each of the Admission's bands in their order.
 	Rules []Rule
-	// Calendar is the time of day. Without it deadlines by the calendar are not
-	// understood.
+	// Calendar is the time of day. Without it deadlines by the calendar are ignored.
 	Calendar func() time.Time
 }
 
-// Rule describes the requests of a band. A request belongs to the first band
-// whose rule it meets in each part that is set, or else to the last one.
+// Rule describes the requests of a band. A request belongs to the first band whose rule it
+// meets in every part that is set, or else to the last one.
 type Rule struct {
 	Band       string
 	Deadline   time.Duration // of the first token, for requests that name none; 0 = none

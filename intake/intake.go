@@ -15,8 +15,8 @@ import (
 // that a decision takes.
 var DecisionBuckets = []float64{10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3}
 
-// Intake takes the requests of proxies to the pools of a decider. Its methods
-// are safe for concurrent use, but for Apply, whose calls must not overlap.
+// Intake passes the requests of proxies to the pools of a decider. Its methods are safe
+// for concurrent use, but for Apply, whose calls must not overlap.
 type Intake struct {
 	// Tokenizer, unless nil, tokenizes prompts for pools whose policy compares
 	// tokens. It is set before the first request.
@@ -46,7 +46,7 @@ type Config struct {
 	Routes      map[string][]Split // model → weighted pools; overrides PoolConfig.Models
 	DefaultPool string             // takes unknown and unseen models; "" = none
 	Session     session.Headers
-	// SessionFields of the body name the session where no header does.
+	// SessionFields are fields of the body that name the session, if no header does.
 	SessionFields []SessionField
 	ModelHeader   session.Headers // names the model of a body too long to show it
 	// OneModel refuses bodies that name two different models: decoders differ in
@@ -54,7 +54,8 @@ type Config struct {
 	OneModel bool
 	// Shadow never refuses a request: all pools leave theirs to the proxy.
 	Shadow bool
-	// Budgets says whose tokens are counted and limited, by the keys in BudgetKeys.
+	// Budgets configures the limits of tokens; BudgetKeys are the headers with the clients'
+	// keys.
 	Budgets    budget.Config
 	BudgetKeys session.Headers
 	// ListModels has Models list those of all pools.
@@ -110,10 +111,10 @@ func (i *Intake) Apply(c Config) {
 // Stats returns the current counts.
 func (i *Intake) Stats() Stats { return Stats{i.modelUnknown.Load(), i.modelUnseen.Load()} }
 
-// Handle reads a request, prepares it and submits it to its pool. When it
-// reports true, the request is held: r belongs to the pool until w.Decided is
-// called. Otherwise r.Decision is the answer. Nothing of in is kept. w.Decided
-// may be called before Handle returns; r must not be reused before it has.
+// Handle reads a request, prepares it and submits it to its pool. When it reports true,
+// the request is held: r belongs to the pool until w.Decided is called. Otherwise
+// r.Decision is the answer. Handle does not keep in. w.Decided may be called before
+// Handle returns; r must not be reused before it has.
 func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
 	i.begin(r, in.Headers)
 	if !i.Read(r, in) || !i.Prepare(r) || !i.charge(r, &in) || !r.Submit(w) {
@@ -123,9 +124,9 @@ func (i *Intake) Handle(r *Request, in Input, w decider.Waiter) (isHeld bool) {
 	return true
 }
 
-// Prepare completes a request that was read: it gives it the tokens of its
-// prompt, where its pool's policy compares them, and may wait for an engine to
-// do so. When it reports false, r.Decision refuses the request.
+// Prepare completes a request that was read. If its pool's policy compares tokens, it gets
+// those of the prompt, and may wait for an engine. When it reports false, r.Decision
+// refuses the request.
 func (i *Intake) Prepare(r *Request) bool {
 	body := r.raw
 	r.raw = nil

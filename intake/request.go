@@ -9,7 +9,7 @@ import (
 	"pointsman/session"
 )
 
-// Input is what a proxy sends of a request.
+// Input is the part of a request that a proxy sends.
 type Input struct {
 	ID       []byte // made by the proxy; the feed names the request by it
 	Pool     []byte // set when the proxy has chosen the pool already
@@ -17,7 +17,7 @@ type Input struct {
 	Headers  []byte // the raw header block, lines of "Name: value"
 	Body     []byte // the body, or as much of its beginning as the proxy holds
 	Tail     []byte // the end of a truncated body, when the proxy can send it
-	Model    []byte // the model, when the proxy has found it itself
+	Model    []byte // the model, when the proxy has found it
 	BodySize int    // the length of the whole body as far as it is known, bytes
 	Exclude  string // a replica already tried for this request
 	Origin   uint64 // the process of the proxy, see decider.Request
@@ -94,8 +94,8 @@ func (i *Intake) Read(r *Request, in Input) bool {
 // have a form of their own.
 func (r *Request) OfMessages() bool { return r.endpoint == prompt.Messages }
 
-// hidesModel reports whether an engine may find another model in the body than is seen
-// here: Python's json also reads UTF-16 and UTF-32.
+// hidesModel reports whether an engine may find another model in the body than the scan:
+// Python's json also reads UTF-16 and UTF-32.
 func (r *Request) hidesModel(body []byte) bool {
 	return r.body.Opaque && r.endpoint != prompt.Other && len(body) > 0
 }
@@ -112,21 +112,20 @@ func (r *Request) scan(in *Input, limit int) {
 	r.Cut = !b.Complete && (b.Opaque && len(in.Body) > 0 || b.Scanned < len(in.Body) || len(in.Body) < in.BodySize)
 	r.TextBytes, r.ExactTokens = b.TextBytes+b.Unseen, b.TokenIDs+b.MediaTokens
 	if !b.Complete && !r.Cut {
-		// It is broken, or has more pieces than are read: what was not read is
-		// charged like text.
+		// It is broken, or has more parts than are read: the rest is charged like text.
 		r.TextBytes = max(r.TextBytes, len(in.Body))
 	}
 }
 
-// estimate sets the length of the prompt, and of the answers that are asked for,
-// as far as the pool's bounds allow to believe what the client claims.
+// estimate sets the lengths of the prompt and of the requested answers. The pool's bounds
+// limit what the client claims.
 func (r *Request) estimate(bounds decider.Bounds) {
 	perToken := r.Pool.BytesPerToken()
 	seen := int(float64(r.TextBytes)/perToken) + r.ExactTokens
 	r.Input = min(seen, bounds.Context)
 	if r.Cut && !r.body.CutMedium && r.body.Scanned > 0 && r.Bytes > r.body.Scanned {
-		// The rest is assumed to be like what was scanned, unless such a prompt fits
-		// into no engine: then nothing of it is computed.
+		// The rest is assumed to be like the part that was scanned, unless such a prompt
+		// fits into no engine: then none of it is computed.
 		whole := float64(r.Bytes) / float64(r.body.Scanned)
 		text, exact := int(float64(r.TextBytes)*whole), int(float64(r.ExactTokens)*whole)
 		if claimed := int(float64(text)/perToken) + exact; claimed <= bounds.Context {
@@ -153,7 +152,7 @@ func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
 	return dst
 }
 
-// promptSeed is what the keys of the blocks of text begin with in p.
+// promptSeed is the seed of the keys of text blocks in p.
 func (r *Request) promptSeed(p *decider.Pool) uint64 {
 	seed := prompt.Seed(p.Hashing(), []byte(p.Name()), []byte(r.LoRA), r.body.CacheSalt)
 	if r.separate {
@@ -162,13 +161,13 @@ func (r *Request) promptSeed(p *decider.Pool) uint64 {
 	return seed
 }
 
-// seed is what the keys of the prompt's blocks of tokens begin with.
+// seed is the seed of the keys of the prompt's token blocks.
 func (r *Request) seed() uint64 {
 	return prompt.Seed(r.Pool.Hashing(), []byte(r.Pool.Name()), []byte(r.LoRA), r.body.CacheSalt)
 }
 
-// release returns what only reading a request needs. The pool may hold the request
-// already: it does not know these fields.
+// release returns the memory that only reading a request needs. The pool may hold the
+// request already: it does not use these fields.
 func (r *Request) release(i *Intake) {
 	i.bodies.Put(r.body)
 	r.body, r.raw, r.turns = nil, nil, nil

@@ -12,7 +12,7 @@ import (
 	"pointsman/session"
 )
 
-// table is where the requests for each model go. It is immutable.
+// table maps models to pools. It is immutable.
 type table struct {
 	pools       []*destination
 	models      map[string]*route
@@ -168,15 +168,15 @@ func (i *Intake) find(t *table, r *Request, in *Input) *destination {
 	return nil
 }
 
-// other is the destination of models without a route, and of requests whose
-// model is unseen, or nil.
+// other is the destination of models without a route, and of requests whose model was not
+// seen, or nil.
 func (t *table) other(unseen bool) *destination {
 	switch {
 	case t.fallback != nil:
 		return t.fallback
 	case unseen && len(t.pools) > 0:
-		// No model, or none that can be seen: an engine may well serve it, or
-		// say what is wrong. The proxy by itself goes to the first pool too.
+		// No model, or none that was seen: an engine may serve it, or report the error.
+		// Without the agent, the proxy uses the first pool too.
 		return t.pools[0]
 	case len(t.pools) == 1 && len(t.models) == 0:
 		return t.pools[0] // the only pool names no models: it takes them all
@@ -184,8 +184,8 @@ func (t *table) other(unseen bool) *destination {
 	return nil
 }
 
-// unknownModel is the message of a 404. It is put into a JSON string by the
-// proxy, so it contains nothing that JSON would have to escape.
+// unknownModel is the message of a 404. The proxy puts it into a JSON string, so it
+// contains nothing that JSON would have to escape.
 func unknownModel(model []byte) string {
 	const most = 128
 	name := string(model)

@@ -34,7 +34,7 @@ func SessionFieldOf(name string) SessionField {
 	return noField
 }
 
-// in returns what the field is in a body.
+// in returns the value of the field in a body.
 func (f SessionField) in(b *prompt.Body) []byte {
 	switch f {
 	case conversationField:
@@ -49,8 +49,8 @@ func (f SessionField) in(b *prompt.Body) []byte {
 	return nil
 }
 
-// findSession finds the session of r: by a header, else by a field of the body, else by
-// the response that it goes on from.
+// findSession finds the session of r: by a header, else by a field of the body, else by the
+// response that it continues.
 func (i *Intake) findSession(t *table, r *Request, headers []byte) {
 	if id, ok := t.session.Find(headers); ok && len(id) > 0 {
 		r.Session, r.HasSession = session.Key(id), true
@@ -74,10 +74,10 @@ func (i *Intake) findSession(t *table, r *Request, headers []byte) {
 	}
 }
 
-// responses are the sessions of past responses, as far as requests have shown them: a
-// response's id is in an answer, which no agent sees, but a request that goes on from it
-// may name its session. Its size is fixed; a later response takes the place of another.
-// It is safe for concurrent use and has no lock.
+// responses maps past responses to their sessions, as far as requests have shown them: a
+// response's id is in an answer, which no agent sees, but a request that continues it may
+// name its session. Its size is fixed; a later response takes the place of another. It is
+// safe for concurrent use and has no lock.
 type responses [responsesKept]struct{ mixed, session atomic.Uint64 }
 
 const responsesKept = 1 << 14 // 256 KiB
@@ -89,8 +89,8 @@ func (t *responses) put(key, session uint64) {
 	e.session.Store(session)
 }
 
-// get returns the session of the response. What another call is about to change is not
-// found.
+// get returns the session of the response. It does not find an entry that another call is
+// changing.
 func (t *responses) get(key uint64) (session uint64, ok bool) {
 	e := &t[key%responsesKept]
 	session = e.session.Load()

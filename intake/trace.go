@@ -16,14 +16,14 @@ type Tracer interface {
 	Answered(s *Span, r *Request, proxy string)
 }
 
-// Span is what is known of a traced request before its decision.
+// Span is the part of a traced request that is known before its decision.
 type Span struct {
 	Start  time.Time
 	Trace  [16]byte // of the span that the request names; zero = it names none
 	Parent [8]byte
 }
 
-// SetTracer has t trace the requests from now on; nil = nobody.
+// SetTracer makes t trace the requests from now on; nil = none.
 func (i *Intake) SetTracer(t Tracer) {
 	if t == nil {
 		i.tracer.Store(nil)
@@ -52,8 +52,8 @@ func (i *Intake) Answered(r *Request, proxy string) {
 	r.span = nil
 }
 
-// Operation is what the client asks for, in the words of OpenTelemetry's conventions
-// for generative AI; "" = none of them.
+// Operation is the kind of request, in the terms of OpenTelemetry's conventions for
+// generative AI; "" = none of them.
 func (r *Request) Operation() string {
 	switch r.endpoint {
 	case prompt.ChatCompletions, prompt.Responses, prompt.Messages:

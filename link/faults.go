@@ -2,20 +2,20 @@ package link
 
 import "fmt"
 
-// Fault is something in a proxy's configuration that keeps the agent from doing
-// its work, seen by what the proxy asks and reports.
+// Fault is a mistake in a proxy's configuration that keeps the agent from doing its work,
+// as shown by the proxy's questions and reports.
 type Fault int
 
-// The faults that questions and lines show.
+// The faults.
 const (
 	Nameless Fault = iota // questions without an id
 	Cut                   // bodies that were cut although the proxy's buffer had room
 	Unserved              // requests that failed where there was no decision
-	Lost                  // requests that the proxy answered by itself, for want of what asks
+	Lost                  // requests that the proxy answered by itself, since nothing asked
 	faults
 )
 
-// aboutFaults names each fault, says what is wrong, and where to look.
+// aboutFaults has the name of each fault, the problem, and where to look.
 var aboutFaults = [faults]struct{ name, problem, remedy string }{
 	Nameless: {"nameless", "%d questions came without an id, so their outcomes cannot be heard", "http-request set-var(txn.pm.rid) uuid() must come before send-spoe-group"},
 	Cut:      {"cut", "%d bodies were cut although there was room for more", "http-request wait-for-body must come before send-spoe-group, and tune.bufsize be what `pointsman render haproxy` says"},
@@ -23,8 +23,8 @@ var aboutFaults = [faults]struct{ name, problem, remedy string }{
 	Lost:     {"lost", "nginx answered %d POSTs with 500 by itself", "nginx-server.conf must be included in the server of the location that asks"},
 }
 
-// enough is how many times a fault is seen before it is one: a client may stop in
-// mid-body, and a replica fail.
+// enough is how many signs make a fault: a client may stop in mid-body, and a replica may
+// fail.
 const enough = 3
 
 // String is the fault's name.
@@ -71,9 +71,8 @@ func (l *Link) Excused() bool {
 	}
 }
 
-// Unasked counts a request that should have been asked about and was not. HAProxy does
-// not ask about a POST without a body, so that it reports true only where most requests
-// are such.
+// Unasked counts a request that should have been asked about and was not. HAProxy does not
+// ask about a POST without a body, so it reports true only if most requests are unasked.
 func (l *Link) Unasked() bool {
 	return l.unasked.Add(1) > 2*l.asked.Load()+2
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// Link is what is known of the connection to one proxy. It is safe for concurrent
-// use. Its funcs are set before the first call of Status.
+// Link is the state of the connection to one proxy. It is safe for concurrent use. Its
+// funcs are set before the first call of Status.
 type Link struct {
 	Proxy string // "haproxy" or "nginx"
 	// Connections is how many connections for questions are open.
@@ -44,11 +44,11 @@ type Link struct {
 // whoever reaches the feed.
 const maxFrontends = 64
 
-// others is the frontend of what exceeds maxFrontends, and unknown of lines that
+// others is the frontend of requests beyond maxFrontends, and unknown that of lines that
 // name none.
 const others, unknown = "(others)", "(unknown)"
 
-// rateSeconds is over how many seconds the rate of questions is counted.
+// rateSeconds is the window of the rate of questions, in seconds.
 const rateSeconds = 10
 
 type sample struct {
@@ -56,11 +56,11 @@ type sample struct {
 	asked uint64
 }
 
-// began is what stamps count from.
+// began is the origin of stamps.
 var began = time.Now()
 
-// stamp is a moment as a number, which is never 0. The clock of the calendar may be set
-// meanwhile.
+// stamp is a moment as a number, which is never 0. It does not depend on the calendar,
+// which may be set.
 func stamp(t time.Time) int64 {
 	if d := int64(t.Sub(began)); d != 0 {
 		return d
@@ -68,7 +68,7 @@ func stamp(t time.Time) int64 {
 	return 1
 }
 
-// since is how long before now a stamp was taken, in seconds.
+// since is the time from a stamp to now, in seconds.
 func since(now time.Time, at int64) float64 { return now.Sub(began.Add(time.Duration(at))).Seconds() }
 
 // Asked counts a question of the proxy.
@@ -82,9 +82,9 @@ func (l *Link) Asked(now time.Time) {
 // Heard notes that a line of the feed came.
 func (l *Link) Heard(now time.Time) { l.heard.Store(stamp(now)); l.waiting.Store(0) }
 
-// Ended counts the end of a request that the proxy had asked about, or meant to.
-// answered reports whether an answer came in time, and mismatch whether another
-// replica than the chosen one served.
+// Ended counts the end of a request that the proxy asked about, or tried to. answered
+// reports whether an answer came in time, and mismatch whether another replica than the
+// chosen one served.
 func (l *Link) Ended(answered, mismatch bool) {
 	l.ended.Add(1)
 	if !answered {
@@ -130,7 +130,7 @@ func plain(name []byte) bool {
 	return len(name) <= 64
 }
 
-// SetVersion notes the version that the proxy reports of itself.
+// SetVersion notes the version that the proxy reports.
 func (l *Link) SetVersion(v string) { l.version.Store(&v) }
 
 // Status is the state of a Link.
@@ -152,9 +152,9 @@ type Status struct {
 	Unanswered uint64            `json:"unanswered"`
 	Mismatches uint64            `json:"mismatches"` // served by another replica than the chosen one
 	Bypassed   map[string]uint64 `json:"bypassed"`   // requests that the proxy did not ask about, by frontend
-	// Faults are what is wrong in the proxy's configuration.
+	// Faults are mistakes in the proxy's configuration.
 	Faults []Found `json:"faults,omitempty"`
-	// Problem is what is wrong, in one sentence; "" = nothing is.
+	// Problem is the problem in one sentence; "" = none.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -202,9 +202,9 @@ func (l *Link) Tick(now time.Time) {
 	l.sampled++
 }
 
-// A feed is silent after so many questions without a line, the first of them so many
-// seconds ago. Where a feed reports ends only, a few long answers are as quiet: fewer
-// questions prove nothing before longSilence. A feed without a connection gets
+// A feed counts as silent after this many questions without a line, the first of them this
+// many seconds ago. Where a feed reports ends only, a few long answers are just as quiet:
+// fewer questions prove nothing before longSilence. A feed without a connection gets
 // reconnects.
 const (
 	reconnects      = 3.0
@@ -213,7 +213,7 @@ const (
 	longSilence     = 300.0
 )
 
-// problem says what is wrong, or "". quiet is how long ago the first question since
+// problem describes what is wrong, or is "". quiet is how long ago the first question since
 // the last line came, in seconds.
 func (s *Status) problem(quiet float64) string {
 	unheard := fmt.Sprintf("%d questions since its last line", s.Unheard)

@@ -11,8 +11,8 @@ import (
 // all of the enclosing block's.
 var guards = [][]string{{"allow", "deny"}, {"auth_basic"}, {"auth_request"}, {"auth_jwt"}}
 
-// guarded reports access rules of the server that the location d overrides, but not the
-// locations of ours that its requests go through: there they apply again.
+// guarded reports access rules of the server that the location d overrides, but that apply
+// again in the locations of ours that its requests pass through.
 func (a *adviser) guarded(d *Directive) {
 	server := d.within("server")
 	for _, group := range guards {

@@ -10,10 +10,9 @@ import (
 	"pointsman/templates"
 )
 
-// Advise reads a user's nginx.conf and everything that it includes. It says what
-// pointsman needs and does not find there, and what will not work as it looks. An
-// empty answer means that nothing is missing. feed is the configured address of
-// the feed.
+// Advise reads a user's nginx.conf and everything that it includes. It reports what
+// pointsman needs but does not find there, and directives that do not work as they look. An
+// empty answer means that nothing is missing. feed is the configured address of the feed.
 func Advise(file, feed string) ([]advice.Finding, error) {
 	root, err := load(file)
 	if err != nil {
@@ -54,7 +53,7 @@ func Advise(file, feed string) ([]advice.Finding, error) {
 	return a.out, nil
 }
 
-// User is the account that nginx's workers run as, "" if the file does not say.
+// User is the account that nginx's workers run as, "" if the file does not name it.
 func User(file string) string {
 	root, err := load(file)
 	if err != nil {
@@ -82,7 +81,7 @@ type adviser struct {
 	out        []advice.Finding
 }
 
-// say reports a finding at d, or with d nil about what the file misses.
+// say reports a finding at d; with d nil it is about something missing from the file.
 func (a *adviser) say(rule string, d *Directive, section, remedy, format string, args ...any) {
 	f := advice.Finding{Level: advice.Fault, Rule: rule, File: a.file, Section: section, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
 	if a.level != "" {
@@ -96,7 +95,7 @@ func (a *adviser) say(rule string, d *Directive, section, remedy, format string,
 	}
 }
 
-// warn is say for what is no fault of how pointsman is attached.
+// warn is say for findings that do not concern how pointsman is attached.
 func (a *adviser) warn(rule string, d *Directive, section, remedy, format string, args ...any) {
 	defer func(level string) { a.level = level }(a.level)
 	a.level = advice.Warning
@@ -111,7 +110,7 @@ func (d *Directive) within(name string) *Directive {
 	return d
 }
 
-// placed reports a location that asks in a server without our locations.
+// placed reports a location that asks, but is in a server without our locations.
 func (a *adviser) placed(d *Directive) {
 	server := d.within("server")
 	if len(a.targets) == 0 || server.Name != "server" || slices.ContainsFunc(a.targets, func(t *Directive) bool { return t.within("server") == server }) {
@@ -122,7 +121,7 @@ func (a *adviser) placed(d *Directive) {
 		"%s is included in the server at %s, not in this location's: each request gets 500", templates.NginxServerFile, other.At())
 }
 
-// ownVariables are those that locations set: the last two in files of ours.
+// ownVariables are the variables that locations set; the last two are set in our files.
 var ownVariables = []string{"$pm_own", "$pm_pool", "$pm_set", "$pm_next"}
 
 // asking is the named location of ours that d leads to, or nil.
@@ -184,7 +183,7 @@ func (a *adviser) resolves(set *Directive, section string) {
 	}
 }
 
-// question examines one location that asks pointsman, through ours or by itself.
+// question examines one location that asks pointsman, through one of ours or directly.
 func (a *adviser) question(d *Directive) {
 	server := d.within("server")
 	if len(d.Own("proxy_pass")) > 0 {
@@ -196,7 +195,7 @@ func (a *adviser) question(d *Directive) {
 		}
 		a.logged(d)
 	}
-	// What attach writes repeats what the location says.
+	// The lines that attach writes repeat those of the location.
 	ask := d.asking()
 	repeats := func(name string) bool { return ask != nil && len(ask.Own(name)) > 0 }
 	if limit := d.Effective("client_max_body_size"); len(limit) == 0 {

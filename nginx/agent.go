@@ -48,7 +48,7 @@ type Agent struct {
 	spare   sync.Pool // body buffers of held requests
 }
 
-// Options are what may change while the agent runs.
+// Options are settings that may change while the agent runs.
 type Options struct {
 	// Head is how many bytes of a body are examined, in addition to its tail.
 	Head int
@@ -61,7 +61,7 @@ type Options struct {
 	// RefuseUnreadable answers 400 to questions that cannot be read. Otherwise nginx
 	// balances them by itself, past an admission and budgets.
 	RefuseUnreadable bool
-	// Budgets has the answers say what a prompt costs.
+	// Budgets adds what a prompt costs to the answers.
 	Budgets bool
 	// ResponseHeaders names the pools whose responses carry the band and the time
 	// that the request was held.
@@ -201,7 +201,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	if a.intake.Handle(&s.request, in, s) {
-		// Held: the time until the answer is no cost of ours.
+		// Held: the wait does not count as latency of the agent.
 		a.latency.Update(time.Since(start).Seconds())
 		a.keep(ctx, s)
 		return
@@ -262,7 +262,7 @@ func (a *Agent) answer(resp *fasthttp.Response, next []byte, s *scratch) {
 		return
 	}
 	if d.Unsteered && (s.request.Fixed || len(a.intake.Decider().Pools()) == 1) {
-		balance(resp) // as without the agent: no pool is to be found
+		balance(resp) // as without the agent: there is no pool
 		return
 	}
 	// Without a server, or with one that nginx has no upstream for: the whole pool.
@@ -332,7 +332,7 @@ func (a *Agent) panicked(r any) {
 	a.log.Error("panic while deciding", "proxy", "nginx", "panic", r)
 }
 
-// unreadable answers what is not a question: not HTTP, or headers too long.
+// unreadable answers input that is no question: not HTTP, or headers too long.
 func (a *Agent) unreadable(ctx *fasthttp.RequestCtx, _ error) {
 	a.malformed.Inc()
 	ctx.Response.Reset()
@@ -351,7 +351,7 @@ func path(uri []byte) []byte {
 
 var question = []byte{'?'}
 
-// quiet drops what fasthttp logs: one line for each connection that breaks.
+// noLog drops fasthttp's log: one line for each connection that breaks.
 type noLog struct{}
 
 func (noLog) Printf(string, ...any) {}

@@ -84,7 +84,7 @@ func (a *Agent) borrow(s *scratch, want int) int {
 	return 0
 }
 
-// release returns what was borrowed.
+// release returns the borrowed memory.
 func (a *Agent) release(s *scratch) {
 	a.memory.Add(-s.borrowed)
 	s.borrowed = 0

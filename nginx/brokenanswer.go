@@ -20,9 +20,9 @@ var failedCalls = [][]byte{
 	[]byte("recv() failed ("), []byte("readv() failed ("), []byte("upstream timed out ("),
 }
 
-// midStream says what nginx was doing with the answer when it noticed. It reads on
-// whenever it has sent a part to the client, and then the words are the client's. Of a
-// connection to a client nginx reports such an end at a lower level than this.
+// midStream describes what nginx was doing with the answer when it noticed. nginx reads on
+// whenever it has sent a part to the client, and then the message mentions the client. It
+// reports a broken connection to a client at a lower level than this.
 var midStream = [][]byte{[]byte(" while reading upstream"), []byte(" while sending to client")}
 
 // isBreak reports whether message, all of it, says that an answer broke off. Other
@@ -45,11 +45,11 @@ func isBreak(message []byte) bool {
 	return false
 }
 
-// parseBrokenAnswer parses an error-log line, whose tag was taken off: "DATE TIME
-// [error] PID#TID: *CONN message, client: …, request: "…", upstream:
-// "http://ADDRESS/…", host: …". The first words are nginx's own, up to a message
-// that must be one of a few. Client input occurs in the request, whose URI cannot
-// contain a space, and after the upstream.
+// parseBrokenAnswer parses an error-log line without its tag: "DATE TIME [error]
+// PID#TID: *CONN message, client: …, request: "…", upstream: "http://ADDRESS/…", host:
+// …". The first words are nginx's own, up to a message that must be one of a few.
+// Client input occurs in the request, whose URI cannot contain a space, and after the
+// upstream.
 func parseBrokenAnswer(text []byte) (b brokenAnswer, ok bool) {
 	if len(text) <= errorDate || !bytes.HasPrefix(text[errorDate:], errorLevel) {
 		return b, false

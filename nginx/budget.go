@@ -6,7 +6,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// budgetHeaders says how many tokens the client has left. nginx passes it on.
+// budgetHeaders sets the headers with the tokens that the client has left. nginx passes
+// them on.
 func (s *scratch) budgetHeaders(resp *fasthttp.Response) {
 	b := &s.request.Budget
 	if b.Tokens == 0 {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Directive is one statement of an nginx configuration, with what is in its
-// block, if it has one.
+// Directive is one statement of an nginx configuration, with the statements of its block,
+// if it has one.
 type Directive struct {
 	Name   string
 	Args   []string
@@ -57,7 +57,7 @@ func (d *Directive) Walk(f func(*Directive)) {
 	}
 }
 
-// Limits of what is read.
+// Limits of the files that are read.
 const (
 	maxDepth  = 16 // of includes, and of nested blocks
 	maxFiles  = 1000
@@ -74,8 +74,8 @@ type loader struct {
 // load reads the configuration file.
 func load(file string) (*Directive, error) { return Load(file, os.ReadFile) }
 
-// Load reads the configuration file, and by read what it and its includes say.
-// What an include leads to stands before it in the same block.
+// Load reads the configuration file and its includes, each with read. The statements of an
+// included file come before the include in the same block.
 func Load(file string, read func(path string) ([]byte, error)) (*Directive, error) {
 	l := &loader{folder: filepath.Dir(file), read: read}
 	root := &Directive{File: file}

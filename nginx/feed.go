@@ -121,7 +121,7 @@ func (f *Feed) Serve(c net.PacketConn) error {
 // drainPause is how long a datagram may take that is on its way at the end.
 const drainPause = 20 * time.Millisecond
 
-// Close reads what has arrived, closes the sockets and handles the lines.
+// Close reads the lines that have arrived, closes the sockets and handles the lines.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	if f.closed {
@@ -151,8 +151,8 @@ func (f *Feed) handle() {
 	}
 }
 
-// line handles one line. What nginx sends is never taken for a line of another
-// proxy's: clients write parts of its error log.
+// line handles one line. It never passes nginx's lines to another proxy's parser: clients
+// write parts of its error log.
 func (f *Feed) line(datagram []byte) {
 	tag, text, ok := untag(datagram)
 	switch {
@@ -189,7 +189,7 @@ func (f *Feed) finished(l *line) {
 	o, pool := f.outcome(l)
 	decided := f.servers.table.Load().byUpstream[string(l.server)]
 	f.link.Ended(answered, decided.replica != "" && len(o.Server) > 0 && string(o.Server) != decided.replica)
-	// nginx may have gone on without a decision that was made too late, and in
+	// nginx may have gone on without a decision that came too late, and that was made in
 	// another pool than the one that served.
 	if len(l.server) == 0 && (pool == nil || !pool.Holds(o.ID)) {
 		late := o
@@ -209,7 +209,7 @@ func (f *Feed) finished(l *line) {
 // consumes the lists of l.
 func (f *Feed) outcome(l *line) (decider.Outcome, *decider.Pool) {
 	t := f.servers.table.Load()
-	decided := t.byUpstream[string(l.server)] // what the last decision named
+	decided := t.byUpstream[string(l.server)] // of the last decision
 	o, pool := decider.Outcome{ID: decider.ParseID(l.id)}, decided.pool
 
 	// The last try that was not a question served the request or failed.

@@ -21,8 +21,8 @@ type Health struct {
 	Pool string
 	Path string        // such as /health
 	Poll time.Duration // pause between two rounds of checks
-	// Prefill checks only replicas that compute prompts for others. No proxy sees them, and
-	// nothing is lost without one: a refused connection is enough for it to be down.
+	// Prefill checks prefill replicas only. No proxy checks them, and leaving one out is
+	// safe: a refused connection is enough to count as down.
 	Prefill bool
 	Decider *decider.Decider
 	Log     *slog.Logger
@@ -68,7 +68,7 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// replicaCheck is what the latest checks of one replica found.
+// replicaCheck is the result of the latest checks of one replica.
 type replicaCheck struct {
 	address  string
 	down     bool
@@ -137,7 +137,7 @@ func forget(states map[string]*replicaCheck, replicas []decider.ReplicaStatus) {
 	}
 }
 
-// check reports whether the replica answers with 2xx or 3xx, or refuses to be asked.
+// check reports whether the replica answers with 2xx or 3xx, or denies access.
 func (h *Health) check(client *fasthttp.Client, address string) (ok, refused bool) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

@@ -8,8 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// hold is what a held request needs: its connection, which fasthttp releases so
-// that neither a goroutine nor its buffers wait, and the location of the answer.
+// hold is the state of a held request: its connection, which fasthttp releases so that
+// neither a goroutine nor its buffers wait, and the location of the answer.
 type hold struct {
 	conn  *lendable
 	next  []byte       // the location
@@ -44,7 +44,7 @@ func (c *lendable) Close() error {
 	return c.Conn.Close()
 }
 
-// buffers are what a body is read into.
+// buffers are the buffers for a body.
 type buffers struct {
 	head []byte
 	tail []byte // twice tailSize
@@ -95,5 +95,5 @@ func (a *Agent) send(s *scratch) {
 	s.ready.Store(0)
 	a.scratch.Put(s)
 	c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, _ = resp.WriteTo(c) // its error is that of a question that was given up
+	_, _ = resp.WriteTo(c) // it fails if the client gave up
 }

@@ -23,8 +23,8 @@ type line struct {
 	pid, conn        []byte
 }
 
-// The tags of nginx's lines. Lines of the error log hold what clients wrote, and
-// so come with a tag of their own.
+// The tags of nginx's lines. Lines of the error log contain bytes of clients, so they have
+// their own tag.
 var (
 	accessTag = []byte(templates.NginxTag)
 	errorTag  = []byte(templates.NginxErrorTag)

@@ -13,8 +13,7 @@ import (
 	"pointsman/templates"
 )
 
-// What looks like an engine: the path of a location, the name or the port of an
-// upstream.
+// Signs of an engine: the path of a location, the name or the port of an upstream.
 var (
 	llmPath = regexp.MustCompile(`/v1\b|/generate\b|/(chat/)?completions\b`)
 	llmName = regexp.MustCompile(`(?i)llm|sglang|llama|\bgpt|openai|mistral|mixtral|qwen|gemma|deepseek|inference|genai`)
@@ -27,8 +26,8 @@ const (
 	longestFailed = time.Minute     // that a server should be left out after failures
 )
 
-// Lint warns of what hurts LLM traffic in a configuration, with pointsman or
-// without it. upstreams are those of engines; empty = those that look like it.
+// Lint warns about settings that hurt LLM traffic, with or without pointsman. upstreams are
+// those of engines; empty = those that look like it.
 func Lint(file string, upstreams []string) ([]advice.Finding, error) {
 	root, err := load(file)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"pointsman/templates"
 )
 
-// AdvisePrefill examines, for pools with replicas that only compute prompts, that the
-// sidecars of the others learn of them by the header, and that no upstream balances over
-// them. prefill are the names of those replicas by address.
+// AdvisePrefill checks, for pools with prefill replicas, that the sidecars of the others
+// get their names in the header, and that no upstream balances over them. prefill are the
+// names of those replicas by address.
 func AdvisePrefill(file, header string, prefill map[string]string) ([]advice.Finding, error) {
 	root, err := load(file)
 	if err != nil {

@@ -23,7 +23,7 @@ func growReceiveBuffer(c *net.UDPConn) {
 	}
 	size := 0
 	_ = raw.Control(func(fd uintptr) {
-		// The kernel reports twice what was asked for.
+		// The kernel reports twice the requested size.
 		size, _ = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
 	})
 	if size < receiveBuffer {

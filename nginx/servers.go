@@ -70,8 +70,8 @@ func (t *serverTable) upstream(pool, replica string) string {
 	return t.upstreams[replicaKey{pool, replica}]
 }
 
-// at finds the replica at an address, preferably in the pool, and of several there,
-// which are the ranks of one engine, the one that was decided on.
+// at finds the replica at an address, preferably in the pool, and of several there, which
+// are the ranks of one engine, the one that was decided.
 func (t *serverTable) at(address []byte, pool *decider.Pool, decided string) (place, bool) {
 	all := t.byAddress[string(address)]
 	for _, p := range all {
