@@ -12,8 +12,8 @@ const context = 3
 // texts count as different in all lines between their common ends.
 const mostChanges = 2000
 
-// Diff returns what leads from before to after as a unified diff, which
-// `patch -d / -p1` applies where path is absolute. It is empty for equal texts.
+// Diff returns the changes from before to after as a unified diff, which `patch -d / -p1`
+// applies if path is absolute. It is empty for equal texts.
 func Diff(path string, before, after []byte) string {
 	a, b := splitLines(before), splitLines(after)
 	steps := script(a, b)

@@ -81,8 +81,7 @@ func (l Line) marked() string {
 	return text + mark + ": " + l.Why
 }
 
-// join puts lines together. Each has a line end, but for the last one if open is
-// set.
+// join joins lines. Each has a line end, except for the last one if open is set.
 func join(lines []string, end string, open bool) []byte {
 	var b bytes.Buffer
 	for i, l := range lines {
@@ -131,7 +130,7 @@ func splitLines(text []byte) []string {
 	return slices.Collect(strings.Lines(string(text)))
 }
 
-// lineEnd is what ends a line: LF, CRLF, or nothing at the end of a file.
+// lineEnd is the end of a line: LF, CRLF, or nothing at the end of a file.
 func lineEnd(line string) string {
 	switch {
 	case strings.HasSuffix(line, "\r\n"):

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// sample is what packaging/pointsman.yaml says, which an installation puts where there
-// is no configuration: the lines that are no comments.
+// sample is packaging/pointsman.yaml without its comments. An installation puts that file
+// where there is no configuration.
 var sample = strings.Split(`pools:
   llama:
     models: [my-llama, meta-llama/Llama-3.1-8B-Instruct]
@@ -14,9 +14,8 @@ var sample = strings.Split(`pools:
       r1: {address: 127.0.0.1:8001}
       r2: {address: 127.0.0.1:8002}`, "\n")
 
-// Configured reports whether the text of pointsman.yaml is somebody's: neither missing
-// nor the sample that was installed, whatever its comments say. Attaching replaces
-// that one.
+// Configured reports whether somebody has written pointsman.yaml: it is neither missing nor
+// the installed sample, whatever its comments say. Attaching replaces the sample.
 func Configured(text []byte) bool {
 	var lines []string
 	for line := range strings.Lines(string(text)) {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Change is what becomes of one file.
+// Change is the change of one file.
 type Change struct {
 	Path   string
 	Before []byte      // nil for a file that does not exist yet
@@ -19,12 +19,12 @@ type Change struct {
 	Mode   fs.FileMode // of a new file; 0 = 0644
 }
 
-// Changes reports whether the file becomes another one.
+// Changes reports whether the file changes.
 func (c *Change) Changes() bool {
 	return (c.Before == nil) != (c.After == nil) || !bytes.Equal(c.Before, c.After)
 }
 
-// Read is the change, so far none, of a file that may exist.
+// Read returns an empty change of a file that may exist.
 func Read(path string) (Change, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,13 +36,12 @@ func Read(path string) (Change, error) {
 	return Change{Path: path, Before: text, After: text}, err
 }
 
-// Write makes the changes and then calls verify, which may be nil. When
-// anything fails, all files become again what they were. Files that are replaced
-// or removed are copied into the folder backup first, each under its own name
-// and stamp; the paths of the copies are returned.
+// Write makes the changes and then calls verify, which may be nil. If anything fails, it
+// restores all files. Files that are replaced or removed are copied into the folder backup
+// first, each under its own name and stamp; the paths of the copies are returned.
 //
-// A symbolic link stays one: the file that it leads to is replaced, in one step,
-// with its mode and owner. A file that is no longer what Before says is refused.
+// A symbolic link stays one: the file that it leads to is replaced, in one step, with
+// its mode and owner. It refuses a file that differs from Before.
 func Write(changes []Change, backup, stamp string, verify func() error) (copies []string, err error) {
 	var done []Change
 	defer func() {
@@ -83,8 +82,8 @@ func Write(changes []Change, backup, stamp string, verify func() error) (copies 
 	return copies, verify()
 }
 
-// Writable reports the folders that Write would write to and this user may not. It
-// changes nothing.
+// Writable reports the folders that Write would write to, but that this user may not write
+// to. It changes nothing.
 func Writable(changes []Change, backup string) error {
 	var folders []string
 	for _, c := range changes {
@@ -139,7 +138,7 @@ func (c *Change) fresh() error {
 // backup copies the file as it is, with its mode, into a folder that no proxy
 // includes.
 func (c *Change) backup(folder, stamp string) (string, error) {
-	// What is above it is for the agent and the proxy too.
+	// The folders above it are for the agent and the proxy too.
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return "", err
 	}
@@ -187,7 +186,7 @@ func (c *Change) write() error {
 	} else if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// The name is hidden, so that no include takes it for a file of its own.
+	// The name is hidden, so that no include matches it.
 	f, err := os.CreateTemp(filepath.Dir(path), ".pointsman-*")
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package check tries a configuration: it renders what HAProxy and nginx need,
-// has their own checkers read it, and compares the user's own proxy
-// configuration with what pointsman needs there.
+// Package check verifies a configuration: it renders the files for HAProxy and nginx, runs
+// the proxies' own checkers on them, and compares the user's own proxy configuration with
+// what pointsman needs there.
 package check
 
 import (
@@ -17,23 +17,22 @@ import (
 	"pointsman/resolve"
 )
 
-// Options say what is checked beside the configuration itself.
+// Options say what else is checked besides the configuration.
 type Options struct {
 	Name          string   // of the configuration, for the report
 	HAProxyConfig []string // the user's own haproxy.cfg and what follows it, empty for none
 	NginxConfig   string   // the user's own nginx.conf, empty for none
 	Backends      []string // the backends or upstreams of engines, for warnings; empty = those that look like it
 	JSON          bool     // the report is one JSON object
-	// Rendered is set when HAProxy is to be checked for although none is
-	// installed and the file does not name its version.
+	// Rendered is set to check for HAProxy although none is installed and the file does not
+	// name its version.
 	Rendered bool
 }
 
 // ErrFaults is the error of a check that found faults.
 var ErrFaults = errors.New("something is missing: `pointsman attach haproxy` and `pointsman attach nginx` put it in, `pointsman render … --attach` prints the lines")
 
-// report collects what a check finds, and prints it as it comes unless it is
-// JSON.
+// report collects the findings of a check, and prints each at once unless it is JSON.
 type report struct {
 	w    io.Writer
 	json bool
@@ -44,7 +43,7 @@ type report struct {
 	Findings []advice.Finding `json:"findings"`
 }
 
-// Write takes a note.
+// Write adds a note.
 func (rep *report) Write(line []byte) (int, error) {
 	rep.Notes = append(rep.Notes, strings.TrimSuffix(string(line), "\n"))
 	if rep.json {
@@ -53,7 +52,7 @@ func (rep *report) Write(line []byte) (int, error) {
 	return rep.w.Write(line)
 }
 
-// found takes findings.
+// found adds findings.
 func (rep *report) found(list ...advice.Finding) {
 	for _, f := range list {
 		rep.Findings = append(rep.Findings, f)
@@ -90,8 +89,8 @@ func newReport(w io.Writer, o Options) *report {
 	return &report{w: w, json: o.JSON, Notes: []string{}, Findings: []advice.Finding{}}
 }
 
-// Run checks r for both proxies and writes what it finds to w. The error says
-// what does not work; it is ErrFaults for faults that were written.
+// Run checks r for both proxies and writes what it finds to w. The error describes what
+// does not work; it is ErrFaults if the faults were written to w.
 func Run(w io.Writer, r *resolve.Config, o Options) error {
 	rep := newReport(w, o)
 	return rep.end(rep.all(r, o))
@@ -123,8 +122,8 @@ func (rep *report) all(c *resolve.Config, o Options) error {
 	return rep.checkHAProxy(c, o)
 }
 
-// Lint warns of what hurts LLM traffic in the user's own configurations, without
-// any of pointsman.
+// Lint warns about settings in the user's own configurations that hurt LLM traffic, also
+// without pointsman.
 func Lint(w io.Writer, o Options) error {
 	r := newReport(w, o)
 	return r.end(r.lint(o))
@@ -155,8 +154,8 @@ func (rep *report) lint(o Options) error {
 // localUsers is a variable for tests.
 var localUsers = config.LocalUsers
 
-// run runs a checker, which messages call what, and returns its output as an
-// error when it fails. names replaces names of copies in it.
+// run runs a checker and returns its output as an error if it fails. Messages call the
+// checker what. names replaces names of copies in the output.
 func run(what, binary string, names *strings.Replacer, args ...string) error {
 	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 		text := strings.TrimSpace(string(out))

@@ -12,7 +12,7 @@ import (
 	"pointsman/resolve"
 )
 
-// checkCluster reads the files without which the agent does not start.
+// checkCluster reads the files that the agent needs to start in a cluster.
 func (rep *report) checkCluster(c *resolve.Config) {
 	k := &c.File.Cluster
 	if !k.On() {

@@ -21,7 +21,7 @@ const spoeUnit = "/etc/systemd/system/pointsman-spoe.socket"
 // packagedUnit is the same unit as a package installs it; one in /etc overrides it.
 const packagedUnit = "/usr/lib/systemd/system/pointsman-spoe.socket"
 
-// checkHAProxy checks what concerns HAProxy.
+// checkHAProxy runs the checks for HAProxy.
 func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
 	if r.File.Listen.SPOE == "" && len(o.HAProxyConfig) == 0 && !o.Rendered {
 		return nil // it is not to ask
@@ -71,7 +71,7 @@ func haproxyUser(paths []string) (user string) {
 	return user
 }
 
-// checkRendered renders the complete set into a folder and has HAProxy check it.
+// checkRendered renders the complete set into a folder and lets HAProxy check it.
 func (rep *report) checkRendered(t templates.HAProxy, folder, binary string) error {
 	t.SPOEConf = filepath.Join(folder, templates.SPOEFile)
 	files, err := templates.RenderHAProxy(t)
@@ -121,8 +121,8 @@ func readFiles(paths []string) (files []haproxy.File, err error) {
 	return files, nil
 }
 
-// checkAttached reports what the user's own configuration misses, and has
-// HAProxy check it together with ours.
+// checkAttached reports what the user's own configuration lacks, and lets HAProxy check it
+// together with ours.
 func (rep *report) checkAttached(r *resolve.Config, t templates.HAProxy, o Options, folder, binary string) error {
 	files, err := readFiles(o.HAProxyConfig)
 	if err != nil {
@@ -134,7 +134,7 @@ func (rep *report) checkAttached(r *resolve.Config, t templates.HAProxy, o Optio
 	var engines []string // the user's own backends of engines
 	for i := range t.Pools {
 		if slices.Contains(own, t.Pools[i].Name) {
-			t.Pools[i].Replicas = nil // theirs serves, and ours would be a second one of its name
+			t.Pools[i].Replicas = nil // the user's backend serves, and ours would be a second one of its name
 			engines = append(engines, t.Pools[i].Name)
 		}
 	}
@@ -199,9 +199,9 @@ func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
 	return w
 }
 
-// checkTogether has HAProxy check the user's files with those that are attached
-// to them. Lines that name an SPOE file that is not installed yet read the one
-// just rendered. Messages name the user's files, not the copies.
+// checkTogether lets HAProxy check the user's files together with the attached ones. If a
+// line names an SPOE file that is not installed yet, HAProxy reads the one just rendered.
+// Messages name the user's files, not the copies.
 func checkTogether(t templates.HAProxy, files []haproxy.File, ours []templates.File, folder, binary string) error {
 	rendered := filepath.Join(folder, templates.SPOEFile)
 	swap := func(text []byte) []byte { return text }

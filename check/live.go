@@ -16,7 +16,7 @@ import (
 	"pointsman/admin/client"
 )
 
-// LiveOptions say how the request that Live sends is made.
+// LiveOptions describe the request that RunLive sends.
 type LiveOptions struct {
 	URL      string   // of the API behind the proxy, such as https://host/v1/chat/completions
 	Admin    string   // address of the running agent
@@ -27,7 +27,7 @@ type LiveOptions struct {
 	Patience time.Duration // how long to wait for the feed's lines; 0 = 3 s
 }
 
-// Live is what became of a request, step by step.
+// Live is the course of a request, step by step.
 type Live struct {
 	URL       string  `json:"url"`
 	Status    int     `json:"status"`
@@ -46,8 +46,8 @@ type Live struct {
 // mostLive bounds the answer that is read, in bytes.
 const mostLive = 1 << 20
 
-// RunLive sends one small request through the proxy and asks the agent what it
-// learnt of it. The error is ErrLive if a step is missing.
+// RunLive sends one small request through the proxy and asks the agent what it learned
+// about it. The error is ErrLive if a step is missing.
 func RunLive(w io.Writer, o LiveOptions) error {
 	l, err := live(o)
 	if err != nil {
@@ -102,7 +102,8 @@ func live(o LiveOptions) (*Live, error) {
 	}
 	l := &Live{URL: o.URL}
 	// Workers from before a reload still accept for a moment, and nginx does not ask for
-	// two seconds after the agent failed: who is not asked may be asked the second time.
+	// two seconds after the agent failed: a first request may bypass the agent, so there is
+	// a second one.
 	for range 2 {
 		if err := l.send(&o, model, header, session); err != nil {
 			return nil, err
@@ -123,8 +124,8 @@ func live(o LiveOptions) (*Live, error) {
 	return l, nil
 }
 
-// model is the model to ask for: the one that is named, the first that a pool lists, or
-// what an engine says at /v1/models through the proxy.
+// model is the model to ask for: the one that is named, the first that a pool lists, or the
+// first that an engine lists at /v1/models through the proxy.
 func (o *LiveOptions) model(agent client.Client) (string, error) {
 	if o.Model != "" {
 		return o.Model, nil
@@ -182,7 +183,7 @@ func (o *LiveOptions) do(ctx context.Context, method, url string, body io.Reader
 	if err != nil {
 		return nil, err
 	}
-	req.Close = true // the next one goes to whoever serves then
+	req.Close = true // the next one may go to another worker
 	for name, value := range more {
 		req.Header.Set(name, value)
 	}
@@ -263,7 +264,7 @@ func (l *Live) learn(agent client.Client, session string) error {
 	return nil
 }
 
-// print writes the steps, and for the first one that is missing what it may be.
+// print writes the steps, and for the first one that is missing a possible cause.
 func (l *Live) print(w io.Writer) {
 	step := func(name string, ok bool, text, remedy string) bool {
 		if !ok {

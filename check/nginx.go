@@ -13,8 +13,8 @@ import (
 	"pointsman/templates"
 )
 
-// checkNginx checks what concerns nginx: the user's own configuration or,
-// without one, the complete set that is rendered.
+// checkNginx runs the checks for nginx: of the user's own configuration or, without one, of
+// the complete rendered set.
 func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 	own := o.NginxConfig
 	t, err := r.Nginx()
@@ -57,7 +57,7 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 	return nil
 }
 
-// checkNginxRendered has nginx check the complete set in a folder of its own.
+// checkNginxRendered lets nginx check the complete set in a separate folder.
 func (rep *report) checkNginxRendered(t templates.Nginx, binary string) error {
 	folder, err := os.MkdirTemp("", "pointsman-check-")
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 // account is the user that the installed unit runs the agent as.
 const account = "pointsman"
 
-// checkRuntime asks HAProxy's runtime API. A HAProxy that does not run yet gives
-// warnings only.
+// checkRuntime queries HAProxy's runtime API. If HAProxy does not run yet, it only warns.
 func (rep *report) checkRuntime(r *resolve.Config) {
 	api := r.File.HAProxy.RuntimeAPI
 	if api == "" {
@@ -66,8 +65,8 @@ func (rep *report) checkRuntime(r *resolve.Config) {
 	fmt.Fprintf(rep, "runtime API %s: HAProxy answers, level %s\n", api, level)
 }
 
-// checkSocket reports an agent's socket that a proxy's user may not connect to. One
-// that is not there yet, and a user that is not here, say nothing.
+// checkSocket reports an agent's socket that a proxy's user may not connect to. It ignores
+// a missing socket and an unknown user.
 func (rep *report) checkSocket(listen, proxy, user string) {
 	path, ok := strings.CutPrefix(listen, "unix://")
 	if !ok || user == "" {
@@ -99,8 +98,8 @@ func ask(network, address, command string) (string, error) {
 	return string(b), err
 }
 
-// unreachable says why an account cannot use a socket, "" if it can or if that
-// cannot be known.
+// unreachable returns why an account cannot use a socket, "" if it can or if that is
+// unknown.
 func unreachable(path, name string) string {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -121,8 +120,8 @@ func unreachable(path, name string) string {
 	return denied(info.Mode(), st.Uid, st.Gid, name, u.Uid, groups)
 }
 
-// denied says why an account cannot write to a file with this mode and owner, ""
-// if it can.
+// denied returns why an account cannot write to a file with this mode and owner, "" if it
+// can.
 func denied(mode fs.FileMode, uid, gid uint32, name, id string, groups []string) string {
 	bit := fs.FileMode(0o002)
 	switch {

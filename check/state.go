@@ -7,7 +7,7 @@ import (
 	"pointsman/resolve"
 )
 
-// checkState warns of a state directory that the agent cannot use.
+// checkState warns about a state directory that the agent cannot use.
 func (rep *report) checkState(c *resolve.Config) {
 	dir := c.File.Agent.StateDir
 	if dir == "" || dir == "off" {

@@ -12,8 +12,8 @@ import (
 // probeTime is how long the collector may take to answer.
 const probeTime = 3 * time.Second
 
-// checkTracing asks the collector of spans whether it takes any. Without one the agent
-// goes on, and so it is no fault.
+// checkTracing asks the collector of spans whether it accepts any. The agent works without
+// one, so a failure is no fault.
 func (rep *report) checkTracing(c *resolve.Config) {
 	t := &c.File.Tracing
 	if t.Endpoint == "" {

@@ -12,7 +12,7 @@ import (
 	"pointsman/templates"
 )
 
-// Options say what to attach to. The same options find it again to detach.
+// Options select what to attach to. The same options are used to detach.
 type Options struct {
 	Paths    []string // as HAProxy's -f: files, and folders of .cfg files
 	Backends []string // empty = those that look like LLM engines
@@ -21,8 +21,8 @@ type Options struct {
 	// OwnFile puts our sections into a file in Out, which HAProxy must be configured to
 	// load, instead of the end of the user's last file.
 	OwnFile bool
-	// DropIn is the path of a drop-in of HAProxy's systemd unit, by which the unit
-	// loads that file too; empty for a unit without EXTRAOPTS. Defaults is the text of
+	// DropIn is the path of a drop-in of HAProxy's systemd unit, which makes the unit load
+	// that file too; empty for a unit without EXTRAOPTS. Defaults is the text of
 	// /etc/default/haproxy, which may set them.
 	DropIn   string
 	Defaults []byte
@@ -35,7 +35,7 @@ type Result struct {
 	Changes []attach.Change // the user's files first, in their order, then ours
 	Theirs  int             // how many of these are the user's
 	Load    string          // file that HAProxy has to load by a further -f, empty for none
-	Unload  bool            // a file goes that HAProxy loads by a further -f: a reload would fail
+	Unload  bool            // a file is removed that HAProxy loads by a further -f: a reload would fail
 	Pools   []string        // the backends that ask
 	Notes   []string        // what the user should know
 
@@ -186,7 +186,7 @@ const envFile = "haproxy.env"
 // unitHead begins the drop-in.
 const unitHead = "# Has HAProxy load a file of pointsman's too. Written by `pointsman attach haproxy`.\n"
 
-// unit has HAProxy's systemd unit load the file, and keep its other options. The
+// unit makes HAProxy's systemd unit load the file, and keep its other options. The
 // options of the unit and of /etc/default/haproxy come before a drop-in's.
 func (r *Result) unit(o Options, file string) error {
 	env := filepath.Join(o.Out, envFile)
@@ -196,7 +196,7 @@ func (r *Result) unit(o Options, file string) error {
 	return r.write(o.DropIn, unitHead+"[Service]\nEnvironmentFile="+env+"\n")
 }
 
-// write has a file of ours hold a text.
+// write sets the text of one of our files.
 func (r *Result) write(path, text string) error {
 	c, err := attach.Read(path)
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *Result) write(path, text string) error {
 	return nil
 }
 
-// Detach works out what takes all of it out again. pointsman.yaml stays: its
+// Detach works out the changes that remove everything again. pointsman.yaml stays: its
 // owner may have edited it.
 func Detach(o Options) (*Result, error) {
 	c, err := read(o.Paths)
@@ -274,9 +274,8 @@ func absolute(path string) string {
 	return path
 }
 
-// CommandLine says how to have HAProxy load a further file on Debian, by the
-// EXTRAOPTS that are set already, or else those of its unit, which name the
-// master's socket.
+// CommandLine returns how to make HAProxy load a further file on Debian: with the EXTRAOPTS
+// that are set already, or else those of its unit, which name the master's socket.
 func CommandLine(file string, defaults []byte) string {
 	options := "-S /run/haproxy-master.sock"
 	for line := range strings.Lines(string(defaults)) {
@@ -293,9 +292,8 @@ func CommandLine(file string, defaults []byte) string {
 // errAlready marks a configuration that HAProxy refuses as it is.
 var errAlready = errors.New("haproxy refuses this configuration as it is, without pointsman's lines")
 
-// Verify has HAProxy check the result, in copies. run runs haproxy with
-// arguments and returns its output. The answer is what HAProxy warns of that it
-// did not warn of before.
+// Verify lets HAProxy check copies of the result. run runs haproxy with arguments and
+// returns its output. Verify returns the warnings that HAProxy did not print before.
 func (r *Result) Verify(run func(args ...string) (string, error)) (warnings []string, err error) {
 	folder, err := os.MkdirTemp("", "pointsman-attach-")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	hap "pointsman/haproxy"
 )
 
-// What makes a backend look like one of LLM engines, and how much it weighs.
-// certain is enough to attach; doubtful is enough to ask.
+// Signs that a backend is one of LLM engines, and their weights. certain is enough to
+// attach; doubtful is enough to ask.
 const (
 	certain  = 3
 	doubtful = 2
@@ -89,9 +89,8 @@ func (s *section) condition(route *hap.Statement) string {
 	return text
 }
 
-// choose returns the backends that pointsman is attached to: those named, or
-// those that look like LLM engines. skipped are others that look a little like
-// it.
+// choose returns the backends to attach to: those named, or those that look like LLM
+// engines. skipped are others that look a little like it.
 func (c *configuration) choose(named []string) (chosen []*section, skipped []string, err error) {
 	for _, name := range named {
 		b := c.backend(name)
@@ -134,7 +133,7 @@ func (c *configuration) choose(named []string) (chosen []*section, skipped []str
 	return chosen, skipped, err
 }
 
-// usable reports why pointsman cannot be attached to a backend.
+// usable returns why pointsman cannot be attached to a backend.
 func (c *configuration) usable(b *section) error {
 	at := c.where(b, b.statements[0].Line)
 	if !b.http() {

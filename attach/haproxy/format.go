@@ -10,10 +10,10 @@ import (
 // clfLog is what "option httplog clf" stands for.
 const clfLog = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl"
 
-// format gives a frontend a log format that begins with the feed's fields, for
-// HAProxy before 3.2, where all logs of a frontend share one. The fields come first
-// because long captures may cut the end of a line off. It replaces a
-// log-format of the frontend's own and returns a line to add otherwise.
+// format gives a frontend a log format that begins with the feed's fields, for HAProxy
+// before 3.2, where all logs of a frontend share one. The fields come first because long
+// captures may cut the end of a line off. It replaces the frontend's own log-format, or
+// returns a line to add.
 func (p *plan) format(f *section) attach.Line {
 	const why = "your format, with pointsman's fields before it"
 	fields := `"` + p.render.Fields + ` "`
@@ -36,13 +36,13 @@ func (p *plan) format(f *section) attach.Line {
 	return attach.Line{Text: "log-format " + fields + `"` + p.render.HTTPLog + `"`, Why: why}
 }
 
-// logFormat is the log-format that holds in a frontend, with its section, or nil; and
-// its option httplog.
+// logFormat returns the log-format that applies in a frontend, with its section, or nil;
+// and its option httplog.
 func (s *section) logFormat() (format *hap.Statement, at *section, httplog *hap.Statement) {
 	format, at = s.find(begins("log-format"))
 	httplog, by := s.find(begins("option", "httplog"))
-	// What is set in the frontend overrides what its defaults set, and within
-	// one section the later line wins.
+	// The frontend's settings override those of its defaults, and within one section the
+	// later line wins.
 	if format != nil && httplog != nil {
 		if at == by && httplog.Line > format.Line || at != by && closer(s, by, at) {
 			format = nil
@@ -51,10 +51,10 @@ func (s *section) logFormat() (format *hap.Statement, at *section, httplog *hap.
 	return format, at, httplog
 }
 
-// atEnd has a frontend log at the end of each request, from HAProxy 3.2 on. There the
-// feed has a format of its own, but the frontend's says when to log: a format that needs
-// nothing of the end is written before it, to all logs. log-steps says so too, but takes
-// the request's first line from formats that have it.
+// atEnd makes a frontend log at the end of each request, from HAProxy 3.2 on. There the
+// feed has its own format, but the frontend's format decides when to log: if that needs
+// nothing known only at the end, HAProxy writes all logs earlier. log-steps would do too,
+// but it removes the request's first line from formats that have it.
 func (p *plan) atEnd(f *section) attach.Line {
 	format, at, httplog := f.logFormat()
 	switch {
@@ -82,7 +82,7 @@ func closer(f, a, b *section) bool {
 	return false
 }
 
-// argument is the second word of a line as it is written, with its quotes.
+// argument is the second word of a line as written, with its quotes.
 func argument(line string) string {
 	rest := strings.TrimLeft(line, " \t")
 	_, rest, _ = strings.Cut(strings.ReplaceAll(rest, "\t", " "), " ")

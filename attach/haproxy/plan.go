@@ -77,7 +77,7 @@ func (p *plan) backend(b *section) error {
 	return nil
 }
 
-// followed leaves out of the lines what the backend's owner has set otherwise.
+// followed drops lines for settings that the backend's owner has set otherwise.
 func (p *plan) followed(b *section, lines []attach.Line) []attach.Line {
 	return slices.DeleteFunc(lines, func(l attach.Line) bool {
 		keyword, _, _ := strings.Cut(l.Text, " ")
@@ -85,8 +85,7 @@ func (p *plan) followed(b *section, lines []attach.Line) []attach.Line {
 	})
 }
 
-// filters declares the filters that HAProxy otherwise adds by itself, and
-// refuses to beside one that is declared.
+// filters declares the filters that HAProxy adds by itself, but not beside a declared one.
 func (p *plan) filters(b *section) (lines []attach.Line) {
 	// HAProxy wants caches before compression.
 	for i := range b.statements {
@@ -106,7 +105,7 @@ func (p *plan) filters(b *section) (lines []attach.Line) {
 	return lines
 }
 
-// frontend has a frontend report how requests end.
+// frontend makes a frontend report how requests end.
 func (p *plan) frontend(f *section) error {
 	if p.done[f] {
 		return nil
@@ -154,8 +153,8 @@ func (p *plan) frontend(f *section) error {
 	return nil
 }
 
-// bare has requests of a frontend without any defaults end with their clients: before
-// HAProxy 3.0 only defaults can say so for a frontend.
+// bare makes requests of a frontend without any defaults end with their clients: before
+// HAProxy 3.0 only defaults can set that for a frontend.
 func (p *plan) bare(f *section) {
 	option := attach.Line{Text: "option abortonclose", Why: "a client that leaves takes its request with it"}
 	if f.balances() {
@@ -166,8 +165,8 @@ func (p *plan) bare(f *section) {
 	p.edits[f.file] = append(p.edits[f.file], attach.Edit{At: f.statements[0].Line, New: []attach.Line{{Text: "defaults"}, option}})
 }
 
-// global raises the size of buffers where it is too small, since what fits into
-// one is what the agent sees of a request.
+// global raises the size of buffers if it is too small: the agent sees as much of a request
+// as fits into one.
 func (p *plan) global() {
 	p.buffers("tune.bufsize", p.bufsize, "what fits into a buffer is what pointsman sees of a request")
 	if p.large > 0 {
@@ -175,7 +174,7 @@ func (p *plan) global() {
 	}
 }
 
-// buffers sets a size where there is none, or a smaller one.
+// buffers sets a size if there is none, or a smaller one.
 func (p *plan) buffers(keyword string, want int, why string) {
 	line := attach.Line{Text: keyword + " " + strconv.Itoa(want), Why: why}
 	var first, set *section
@@ -225,8 +224,8 @@ func (p *plan) ownSections() {
 	p.edits[last] = append(p.edits[last], attach.Edit{At: len(p.sources[last].lines) + 1, New: lines})
 }
 
-// ownFile is the path of the file with our sections in a folder that HAProxy
-// reads: the last one, so that its defaults hold for nothing else.
+// ownFile is the path of the file with our sections in a folder that HAProxy reads: the
+// last one, so that its defaults apply to nothing else.
 func (c *configuration) ownFile() string {
 	name := "zz-" + templates.AttachedFile
 	for _, s := range c.sources {

@@ -11,7 +11,7 @@ import (
 	hap "pointsman/haproxy"
 )
 
-// server is a server of a backend as far as pointsman cares.
+// server is the part of a backend's server that pointsman needs.
 type server struct {
 	name, address string
 	weight        int
@@ -85,8 +85,8 @@ func hostPort(s string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// runtimeAPI is the address of the runtime API in our form, and empty if there
-// is none. The one with the most rights wins.
+// runtimeAPI is the address of the runtime API in our form, and empty if there is none.
+// It is the socket with the most rights.
 func (c *configuration) runtimeAPI() string {
 	best, rank := "", -1
 	for _, sec := range c.sections {

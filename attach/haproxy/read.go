@@ -14,7 +14,7 @@ import (
 // source is one file of the user's configuration.
 type source struct {
 	attach.Change
-	plain []byte   // without what an earlier attach added
+	plain []byte   // without the lines of an earlier attach
 	lines []string // of plain, without their ends
 }
 
@@ -22,13 +22,13 @@ type source struct {
 type section struct {
 	kind, name string
 	file       int // index of the source
-	last       int // the last line that says something; lines are added after it
+	last       int // the last statement; lines are added after it
 	statements []hap.Statement
 	enclosing  func(line int) (from, to int) // the condition around a line
 	parent     *section                      // the defaults that apply, nil for none
 }
 
-// configuration is all of what HAProxy reads.
+// configuration is everything that HAProxy reads.
 type configuration struct {
 	sources  []*source
 	sections []*section
@@ -90,7 +90,7 @@ func (c *configuration) parse() {
 	}
 }
 
-// end is the line before which to add what comes last in the section.
+// end is the line before which to add the last lines of the section.
 func (s *section) end() int { return s.last + 1 }
 
 // own returns the last statement of the section that matches, or nil.
@@ -103,7 +103,7 @@ func (s *section) own(match func(*hap.Statement) bool) *hap.Statement {
 	return nil
 }
 
-// find is own, or else what applies by the defaults, with its section.
+// find is own, or else the statement of the defaults that applies, with its section.
 func (s *section) find(match func(*hap.Statement) bool) (*hap.Statement, *section) {
 	for ; s != nil; s = s.parent {
 		if found := s.own(match); found != nil {
@@ -176,7 +176,7 @@ func (c *configuration) where(s *section, line int) string {
 	return fmt.Sprintf("%s:%d", c.sources[s.file].Path, line)
 }
 
-// indent is what the lines of the section begin with.
+// indent is the indentation of the section's lines.
 func (c *configuration) indent(s *section) string {
 	for i := range s.statements {
 		line := c.sources[s.file].lines[s.statements[i].Line-1]

@@ -15,11 +15,11 @@ import (
 // numbers are line numbers and process ids in HAProxy's messages.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// besideOriginal matches configurations whose relative paths start where the
-// file lies, so that a copy has to lie there too.
+// besideOriginal matches configurations whose relative paths start at the folder of the
+// file, so that a copy must be in that folder too.
 var besideOriginal = regexp.MustCompile(`(?m)^\s*default-path\s+(config|parent)`)
 
-// trial has HAProxy check copies of the files.
+// trial lets HAProxy check copies of the files.
 type trial struct {
 	*Result
 	folder string

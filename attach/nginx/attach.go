@@ -14,7 +14,7 @@ import (
 	"pointsman/templates"
 )
 
-// Options say what to attach to. The same options find it again to detach.
+// Options select what to attach to. The same options are used to detach.
 type Options struct {
 	Main     string   // nginx.conf
 	Backends []string // upstreams, or host:port; empty = those that look like LLM engines
@@ -125,7 +125,7 @@ func Attach(o Options) (*Result, error) {
 	return res, p.finish(t, config)
 }
 
-// unclear are routes of paths of LLMs that lead nobody knows where.
+// unclear are routes of LLM paths whose targets are unknown.
 func unclear(routes []*route) (list []error) {
 	for _, r := range routes {
 		for _, l := range r.occurrences {
@@ -143,7 +143,7 @@ func (r *Result) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// routes has each location that leads to what was chosen ask pointsman.
+// routes makes each location that leads to a chosen target ask pointsman.
 func (p *plan) routes(routes []*route, chosen []*target) error {
 	var take []*route
 	var left []string
@@ -188,7 +188,7 @@ func (p *plan) routes(routes []*route, chosen []*target) error {
 	return nil
 }
 
-// route has one location ask.
+// route makes one location ask.
 func (p *plan) route(r *route, number int) {
 	var first templates.NginxSet
 	for i, l := range r.occurrences {
@@ -230,8 +230,8 @@ func (p *plan) route(r *route, number int) {
 		why: "asks pointsman; the proxy_pass serves when there is no decision"})
 }
 
-// rewrites is the first directive of a location which may end that variables are
-// set, if it comes before proxy_pass.
+// rewrites is the first directive of a location that may end the setting of variables, if
+// it comes before proxy_pass.
 func (p *plan) rewrites(r *route) *ngx.Directive {
 	l := r.occurrences[0]
 	for _, d := range l.Block {
@@ -253,7 +253,7 @@ func (p *plan) rewrites(r *route) *ngx.Directive {
 	return nil
 }
 
-// replacement is a rewrite that does what the path in a proxy_pass does.
+// replacement is a rewrite with the effect of the path in a proxy_pass.
 func replacement(r *route) string {
 	args := r.occurrences[0].Args
 	path := args[len(args)-1]
@@ -324,9 +324,8 @@ func (p *plan) finish(t templates.Nginx, config attach.Change) error {
 	return nil
 }
 
-// httpPlace is where our file is included at http level: at its begin, so that its
-// log format is known to each server, but after the directives that nginx refuses
-// behind a map.
+// httpPlace is where our file is included at http level: at its beginning, so that each
+// server knows its log format, but after the directives that nginx refuses after a map.
 func (p *plan) httpPlace() (file string, at int) {
 	file, at = p.http.File, p.http.Body
 	for _, d := range p.http.Block {
@@ -356,7 +355,7 @@ func (r *Result) remove(unneeded func(name string) bool) error {
 	return nil
 }
 
-// Detach works out what takes all of it out again. pointsman.yaml stays: its
+// Detach works out the changes that remove everything again. pointsman.yaml stays: its
 // owner may have edited it.
 func Detach(o Options) (*Result, error) {
 	var err error

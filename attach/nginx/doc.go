@@ -1,4 +1,4 @@
-// Package nginx works out how an nginx that runs already is attached to
-// pointsman and detached from it: which locations lead to LLM engines, which
-// pools these are, what our own files say, and the edits of the user's.
+// Package nginx attaches pointsman to an nginx that is already running, and detaches it: it
+// finds the locations that lead to LLM engines and their pools, renders our own files, and
+// works out the edits of the user's files.
 package nginx

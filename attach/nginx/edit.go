@@ -47,7 +47,7 @@ func edits(text []byte, changes []change) []attach.Edit {
 	return append(added, replaced...)
 }
 
-// replace is the edit of the lines in which a group of changes is.
+// replace is the edit of the lines that a group of changes touches.
 func replace(text []byte, group []change) attach.Edit {
 	first, last := lineOf(text, group[0].from), lineOf(text, group[len(group)-1].to)
 	start := bytes.LastIndexByte(text[:group[0].from], '\n') + 1

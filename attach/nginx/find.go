@@ -45,14 +45,14 @@ var (
 	seconds = regexp.MustCompile(`^([3-9][0-9]{2}|[0-9]{4,})s?$|^[0-9]+(m|h|d)$`)
 )
 
-// What makes a target look like LLM engines: certain is enough to attach,
-// doubtful to ask.
+// Scores of targets that look like LLM engines: certain is enough to attach, doubtful to
+// ask.
 const (
 	certain  = 3
 	doubtful = 2
 )
 
-// routes finds every proxy_pass, and what they lead to.
+// routes finds every proxy_pass, and its targets.
 func (c *configuration) routes() (list []*route, targets []*target) {
 	at := map[place]*route{}
 	c.http.Walk(func(d *ngx.Directive) {
@@ -137,7 +137,7 @@ func (c *configuration) hosts(r *route) (hosts []string) {
 	return hosts
 }
 
-// sign adds to what makes a target look like LLM engines.
+// sign adds a sign that a target is one of LLM engines.
 func (c *configuration) sign(r *route, t *target) {
 	add := func(n int, what string) {
 		if !slices.Contains(t.why, what) {
@@ -183,7 +183,7 @@ func (c *configuration) sign(r *route, t *target) {
 	}
 }
 
-// trouble finds out why a route cannot be attached to.
+// trouble returns why a route cannot be attached to.
 func (c *configuration) trouble(r *route) {
 	say := func(format string, args ...any) {
 		if r.problem == "" {
@@ -221,8 +221,8 @@ func (c *configuration) trouble(r *route) {
 	}
 }
 
-// choose returns what pointsman is attached to: those named, or those that look
-// like LLM engines. skipped look a little like it.
+// choose returns the targets to attach to: those named, or those that look like LLM
+// engines. skipped are others that look a little like it.
 func choose(targets []*target, named []string) (chosen []*target, skipped []string, err error) {
 	var all []string
 	for _, t := range targets {
@@ -265,7 +265,7 @@ type server struct {
 	at      string
 }
 
-// servers are the replicas of a target, with notes on servers that are none.
+// servers are the replicas of a target, with notes on servers that cannot be replicas.
 func (t *target) servers(scheme string) (list []server, notes []string, err error) {
 	if t.upstream == nil {
 		a, err := hostPort(t.host, scheme)

@@ -33,8 +33,8 @@ func name(targets []*target) {
 	}
 }
 
-// match gives each target its pool in a configuration that there is. It is empty
-// where the model decides.
+// match gives each target its pool in an existing configuration. The pool is empty if the
+// model decides.
 func match(targets []*target, scheme map[*target]string, r *resolve.Config, file string) error {
 	for _, t := range targets {
 		t.pool = ""
@@ -57,7 +57,7 @@ func match(targets []*target, scheme map[*target]string, r *resolve.Config, file
 	return nil
 }
 
-// overlap are the pools that have a replica at one of the target's addresses.
+// overlap returns the pools that have a replica at one of the target's addresses.
 func overlap(t *target, scheme string, r *resolve.Config) (pools []string) {
 	list, _, err := t.servers(scheme)
 	if err != nil {
@@ -104,7 +104,7 @@ func yaml(targets []*target, scheme map[*target]string) (text string, notes []st
 	return b.String(), notes, nil
 }
 
-// where says where the target is in nginx's configuration.
+// where describes the place of the target in nginx's configuration.
 func (t *target) where() string {
 	if t.upstream != nil {
 		return "upstream " + t.host + ", " + t.upstream.At()

@@ -17,15 +17,15 @@ type source struct {
 	plain []byte
 }
 
-// configuration is the user's, as it is without our edits.
+// configuration is the user's configuration without our edits.
 type configuration struct {
 	root  *ngx.Directive
 	http  *ngx.Directive
 	files map[string]*source
-	order []string // paths, as they were read first
+	order []string // paths, in the order of their first reading
 }
 
-// place names a directive: one that is included twice is still one place.
+// place identifies a directive: one that is included twice is still one place.
 type place struct {
 	file string
 	from int
@@ -80,7 +80,7 @@ func read(main, out string) (*configuration, error) {
 	return c, nil
 }
 
-// raw is a directive as it is written.
+// raw is a directive as written.
 func (c *configuration) raw(d *ngx.Directive) string {
 	return string(c.files[d.File].plain[d.From:d.To])
 }

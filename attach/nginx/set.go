@@ -10,9 +10,9 @@ import (
 
 const agentUpstream = templates.NginxAgent
 
-// notCarried are the directives of a location that take effect there, before
-// pointsman is asked, or that our own locations have in another way. Those that
-// end in * stand for all that begin so.
+// notCarried are the directives of a location that take effect there, before nginx asks
+// pointsman, or that our own locations replace. A name that ends in * stands for all with
+// that prefix.
 var notCarried = []string{
 	"proxy_pass", "root", "alias", "index", "try_files", "include", "internal", "location",
 	"set", "if", "rewrite", "return", "break", "rewrite_log", "uninitialized_variable_warn",
@@ -22,10 +22,10 @@ var notCarried = []string{
 	"access_by_*", "rewrite_by_*", "content_by_*", "set_by_*", "js_content", "js_set", "js_access", "set_*",
 }
 
-// onFallback are those that take effect where nginx balances by itself only.
+// onFallback are the directives that take effect only where nginx balances by itself.
 var onFallback = []string{"proxy_next_upstream*", "error_page", "proxy_intercept_errors"}
 
-// beforeBody are those that say how a body is read.
+// beforeBody are the directives that control how a body is read.
 var beforeBody = []string{"client_max_body_size", "client_body_timeout", "client_body_temp_path"}
 
 func in(list []string, name string) bool {
@@ -35,7 +35,7 @@ func in(list []string, name string) bool {
 	})
 }
 
-// set is what one location of the user's needs of ours.
+// set is the part of our locations that one of the user's locations needs.
 func (c *configuration) set(r *route, l *ngx.Directive, o *Options) templates.NginxSet {
 	s := templates.NginxSet{Place: l.At(), Pass: r.scheme + "://" + r.host, Host: r.host}
 	c.carry(l, &s)
@@ -63,8 +63,8 @@ func port(host string) string {
 	return ""
 }
 
-// carry copies what a location and those around it say of proxying. An inner
-// one's word overrides.
+// carry copies the proxying directives of a location and of the blocks around it. Inner
+// ones override.
 func (c *configuration) carry(l *ngx.Directive, s *templates.NginxSet) {
 	seen := map[string]bool{}
 	for b := l; b != nil && b.Name == "location"; b = b.Parent {
@@ -111,8 +111,7 @@ func (c *configuration) logs(l *ngx.Directive, o *Options, s *templates.NginxSet
 	}
 }
 
-// guard lifts what the server checks: the location has checked it already, maybe
-// by other rules of its own.
+// guard lifts the server's access rules: the location has already applied them, or its own.
 func (c *configuration) guard(l *ngx.Directive, s *templates.NginxSet) {
 	server := enclosing(l, "server")
 	if server == nil {

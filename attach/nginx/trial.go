@@ -10,7 +10,7 @@ import (
 	ngx "pointsman/nginx"
 )
 
-// Verify has nginx check the result, in copies. run runs nginx with arguments and
+// Verify lets nginx check copies of the result. run runs nginx with arguments and
 // returns its output.
 func (r *Result) Verify(run func(args ...string) (string, error)) error {
 	after, err := r.trial(run, true)
@@ -23,12 +23,11 @@ func (r *Result) Verify(run func(args ...string) (string, error)) error {
 	return fmt.Errorf("nginx refuses the result, so nothing is written: %w\n%s", err, after)
 }
 
-// trial has nginx check the files as they become, or as they are without our
-// edits.
+// trial lets nginx check the files after the edits, or without our edits.
 //
-// The copies are in a folder of their own. What else is beside nginx.conf is
-// linked there, since relative paths start there. Includes of the user's files
-// become lists of the copies.
+// The copies are in a separate folder. The other files beside nginx.conf are linked there,
+// since relative paths start there. Includes of the user's files become lists of the
+// copies.
 func (r *Result) trial(run func(args ...string) (string, error), after bool) (string, error) {
 	folder, err := os.MkdirTemp("", "pointsman-attach-")
 	if err != nil {
@@ -80,7 +79,7 @@ func (r *Result) trial(run func(args ...string) (string, error), after bool) (st
 	return strings.TrimSpace(strings.ReplaceAll(out, own, r.out)), err
 }
 
-// beside links into folder what lies beside the main file.
+// beside links the files beside the main file into folder.
 func beside(main, folder string) error {
 	entries, err := os.ReadDir(filepath.Dir(main))
 	if err != nil {
@@ -97,9 +96,8 @@ func beside(main, folder string) error {
 	return nil
 }
 
-// relink has each include of a file lead to the copies. A text that was edited
-// has all statements of the plain one but those of proxy_pass, so that an include
-// is found by what it says.
+// relink makes each include of a file lead to the copies. It finds an include by its text:
+// an edited text has all statements of the plain one except for those of proxy_pass.
 func (c *configuration) relink(path, text string, copies map[string]string) string {
 	var done []string
 	c.root.Walk(func(d *ngx.Directive) {

@@ -1,6 +1,6 @@
-// Command agents measures what it costs that several agents decide in place of one: it plays
-// `pointsman demo` with four proxies and one agent, the control, two, and four, in alternating
-// rounds, each with a seed of its own. It prints medians, and the medians of the ratios to the
+// Command agents measures the cost of several agents instead of one: it plays `pointsman
+// demo` with four proxies and one agent, the control, two, and four, in alternating rounds,
+// each with a seed of its own. It prints medians, and the medians of the ratios to the
 // control of the same round, as a Markdown table.
 //
 //	go run ./bench/agents [-minutes 8] [-haproxy haproxy] [-haproxy ...] [-nginx nginx]
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// commands are those that run proxies of one kind.
+// commands are the commands that run proxies of one kind.
 type commands []string
 
 // String implements flag.Value.
@@ -51,8 +51,8 @@ var (
 // setting is what one run plays.
 type setting struct{ agents, proxies int }
 
-// settings of a round, all with as many proxies, so that they ask as much of the machine. The
-// first is the control.
+// settings of a round. All have the same number of proxies, so that they load the machine
+// equally. The first is the control.
 var settings = []setting{{1, 4}, {2, 4}, {4, 4}}
 
 // front is a proxy, or two that take turns.
@@ -61,13 +61,13 @@ type front struct {
 	args []string
 }
 
-// borrows reports whether its control is that of others: one agent serves one kind of proxy,
+// borrows reports whether it has no control of its own: one agent serves one kind of proxy,
 // and needs no bus.
 func (f front) borrows() bool {
 	return strings.HasPrefix(f.name, "both") || slices.Contains(f.args, "--nats")
 }
 
-// figures are those of one run.
+// figures are the figures of one run.
 type figures struct {
 	Version  string             `json:"version"`
 	Served   int                `json:"served"`
@@ -113,7 +113,7 @@ func fronts(bus string) (list []front) {
 	return list
 }
 
-// startNATS starts the NATS server, if there is to be one.
+// startNATS starts the NATS server, if one is wanted.
 func startNATS() (bus string, stop func(), err error) {
 	if *nats == "" {
 		return "", func() {}, nil
@@ -169,7 +169,7 @@ func measure(dir string) error {
 		start := time.Now()
 		for i, f := range list {
 			for k := range settings {
-				s := settings[(k+done)%len(settings)] // whoever is first has the machine for itself
+				s := settings[(k+done)%len(settings)] // the first one has the machine to itself
 				if f.borrows() && s.agents == 1 || slices.Contains(f.args, "--nats") && s.agents < 4 {
 					continue
 				}

@@ -137,7 +137,7 @@ func (b *bench) addHAProxy(name, socket, feed string, pool templates.Pool) {
 	files, err := templates.RenderHAProxy(templates.HAProxy{
 		Version: v, Bind: front, AgentAddress: "unix://" + socket, FeedAddress: feed,
 		SPOEConf: filepath.Join(dir, templates.SPOEFile), Pools: []templates.Pool{pool},
-		Bufsize:           256 << 10, // so that all of the largest body is sent to the agent
+		Bufsize:           256 << 10, // so that the agent gets all of the largest body
 		ProcessingTimeout: time.Second,
 	})
 	check(err)

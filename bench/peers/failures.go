@@ -14,14 +14,14 @@ import (
 	"pointsman/bench/stand"
 )
 
-// How failures are provoked: requests come at a fixed rate, whatever becomes of those
-// before, and each takes its replica a while.
+// The load during failures: requests come at a fixed rate, whatever happens to earlier
+// ones, and each takes its replica a while.
 const (
 	steady     = 300                   // requests
 	steadyGap  = 10 * time.Millisecond // between them
 	serving    = 50 * time.Millisecond // of each request
 	killAfter  = time.Second
-	restarting = 100 * time.Millisecond // what a supervisor takes
+	restarting = 100 * time.Millisecond // the time that a supervisor takes
 	recovery   = 5 * time.Second        // after the engine is back
 	smallFleet = 4
 )
@@ -29,7 +29,7 @@ const (
 // failed is how many requests of steady failed.
 type failed struct{ engine, router int }
 
-// failures kills an engine and what routes, under load.
+// failures kills an engine, and the router, under load.
 func (b *bench) failures(ctx context.Context) error {
 	for _, r := range b.running() {
 		if err := ctx.Err(); err != nil {
@@ -112,9 +112,9 @@ func (s *scene) steady(do func()) int {
 	return int(lost.Load())
 }
 
-// ask sends one request and reads its answer. It does not try again: a request of
-// inference costs too much for clients that do so unasked. Its body can be read once
-// only, so that Go's client does not either.
+// ask sends one request and reads its answer. It does not retry: an inference request is
+// too expensive for clients to repeat it unasked. Its body can be read only once, so that
+// Go's client does not retry either.
 func ask(client *http.Client, url string, body []byte) error {
 	req, err := http.NewRequest(http.MethodPost, url+stand.Path, io.NopCloser(bytes.NewReader(body)))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// losses names each figure in which pointsman is behind another router, by how much.
+// losses lists each figure in which pointsman is behind another router, and by how much.
 func (b *bench) losses(w *strings.Builder) {
 	w.WriteString("## What is lost\n\n")
 	none := true
@@ -28,7 +28,7 @@ func (b *bench) losses(w *strings.Builder) {
 	}
 }
 
-// behind lists in which figures own is worse than other, and how many times.
+// behind lists the figures in which own is worse than other, with the ratio.
 func (b *bench) behind(own, other *rival) (list []string) {
 	add := func(worse float64, format string, args ...any) {
 		if worse > 1 {

@@ -1,8 +1,8 @@
-// Command peers compares pointsman on HAProxy and nginx with the plain proxies and
-// with other routers, on the same replicas, in turns of one run. It measures what a
-// request costs in time and processor, what fails when an engine or the router is
-// killed, and how soon first tokens come, and writes the tables of bench/peers.md.
-// test/setup.sh peers installs the routers; what is missing is reported as such.
+// Command peers compares pointsman on HAProxy and nginx with the plain proxies and with
+// other routers, on the same replicas, in turns of one run. It measures the latency and
+// processor time of a request, failures when an engine or the router is killed, and the
+// time to first token, and writes the tables of bench/peers.md. test/setup.sh peers
+// installs the routers; the page reports those that are missing.
 //
 //	go run ./bench/peers [-rounds 10] [-only haproxy,sglang] [-part latency,cpu] [-out bench/peers.md]
 package main
@@ -38,7 +38,7 @@ var (
 	delay   = flag.Duration("delay", 0, "internal")
 )
 
-// What the scenes share.
+// Shared by the scenes.
 var (
 	folder  string // of all files
 	binary  string // pointsman
@@ -67,8 +67,7 @@ func main() {
 	}
 }
 
-// command splits a command and finds its program where a plain user's path does not
-// lead.
+// command splits a command, and finds its program also outside of a plain user's PATH.
 func command(text string) []string {
 	argv := strings.Fields(text)
 	if len(argv) == 0 {
@@ -124,7 +123,7 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*out, []byte(page), 0o644)
 }
 
-// choose returns the rivals of those names, all for none.
+// choose returns the rivals of those names, or all of them without names.
 func choose(names string) ([]*rival, error) {
 	if names == "" {
 		return rivals, nil
@@ -146,7 +145,7 @@ func choose(names string) ([]*rival, error) {
 	return chosen, nil
 }
 
-// build builds pointsman, into a folder that all files go to.
+// build builds pointsman into the folder of all files.
 func build() (err error) {
 	if self, err = os.Executable(); err != nil {
 		return err
@@ -164,14 +163,14 @@ func build() (err error) {
 	return nil
 }
 
-// bench is what is measured and what has been.
+// bench holds the rivals and their figures so far.
 type bench struct {
 	rivals []*rival
 	parts  []string
 	begun  time.Time
 
 	figures map[string]map[string][]float64 // by cell and rival, one for each round
-	broken  map[string]string               // by rival: why it did not run, or no further
+	broken  map[string]string               // by rival: why it did not run, or stopped
 	lost    map[string]failed
 	seen    map[string]map[float64]quality
 }
@@ -199,7 +198,7 @@ func (b *bench) running() (list []*rival) {
 	return list
 }
 
-// fail takes a rival out of the run, for a reason that the page gives.
+// fail removes a rival from the run; the page gives the reason.
 func (b *bench) fail(r *rival, err error) {
 	b.broken[r.name] = err.Error()
 	b.say("%s is left out: %v", r.name, err)

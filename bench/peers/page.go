@@ -11,14 +11,14 @@ import (
 	"pointsman/bench/stand"
 )
 
-// cell is one figure of the tables. How is what it is measured in.
+// cell is one figure of the tables. How is its unit.
 type cell struct {
 	key, title string
 	format     string
 	more       bool // the more, the better
 }
 
-// tables are those of the speeds, by part.
+// tables are the tables of speeds, by part.
 var tables = []struct {
 	part, title, text string
 	cells             []cell
@@ -59,7 +59,7 @@ func (b *bench) page(about string) string {
 	return w.String()
 }
 
-// configurations says what ran, how, and what did not.
+// configurations describes what ran, how, and what did not run.
 func (b *bench) configurations(w *strings.Builder) {
 	w.WriteString("## What ran\n\n| | version | configuration |\n|---|---|---|\n")
 	for _, r := range b.rivals {
@@ -78,7 +78,7 @@ func (b *bench) configurations(w *strings.Builder) {
 	w.WriteString("\n")
 }
 
-// shortened cuts text to n bytes, and takes the folder of this run out of it.
+// shortened cuts text to n bytes, and removes the folder of this run from it.
 func shortened(text string, n int) string {
 	if folder != "" {
 		text = strings.ReplaceAll(text, folder, "…")
@@ -136,7 +136,7 @@ func ratio(of, to []float64) float64 {
 	return overRounds(of, to, func(a, b float64) float64 { return a / b })
 }
 
-// difference likewise.
+// difference is the median over the rounds of the difference of two rivals' figures.
 func difference(of, to []float64) float64 {
 	return overRounds(of, to, func(a, b float64) float64 { return a - b })
 }
@@ -200,7 +200,7 @@ func described(load string) string {
 		*rounds, time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), cpu, runtime.NumCPU(), runtime.Version(), load)
 }
 
-// loadAverage is that of the last minute.
+// loadAverage is the load average of the last minute.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	load, _, ok := strings.Cut(string(text), " ")

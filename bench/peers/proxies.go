@@ -14,7 +14,7 @@ import (
 	"pointsman/templates"
 )
 
-// plainHAProxy has what a careful user writes by hand, and no agent.
+// plainHAProxy is a configuration that a careful user writes by hand, without an agent.
 func plainHAProxy(s *scene) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "global\n  maxconn 4096\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 600s\n  timeout server 600s\n  retries 2\n  option redispatch\nfrontend in\n  bind %s\n  default_backend llama\nbackend llama\n  balance roundrobin\n  option httpchk GET /health\n", s.front)
@@ -28,7 +28,7 @@ func plainHAProxy(s *scene) error {
 	return s.run(append(slices.Clone(haproxy), "-db", "-f", path)...)
 }
 
-// plainNginx likewise.
+// plainNginx is the same for nginx.
 func plainNginx(s *scene) error {
 	var servers strings.Builder
 	for _, e := range s.engines {
@@ -71,8 +71,8 @@ http {
 	return s.run(append(slices.Clone(nginx), templates.NginxArguments(s.folder, path)...)...)
 }
 
-// ours is a proxy as pointsman renders it, and the agent with its default policy. more
-// stands among the keys of haproxy.
+// ours is a proxy as pointsman renders it, and the agent with its default policy. more is
+// added to the keys of haproxy.
 func ours(s *scene, onNginx bool, more string) error {
 	feed, err := stand.FreePort()
 	if err != nil {
@@ -116,7 +116,7 @@ func ours(s *scene, onNginx bool, more string) error {
 	return err
 }
 
-// renderHAProxy has the command render, as a user does.
+// renderHAProxy renders with the command, like a user.
 func renderHAProxy(s *scene, yaml string) ([]string, error) {
 	text, err := haproxyVersion()
 	if err != nil {
@@ -133,8 +133,7 @@ func renderHAProxy(s *scene, yaml string) ([]string, error) {
 	return append(slices.Clone(haproxy), "-db", "-f", filepath.Join(s.folder, templates.ConfigFile)), nil
 }
 
-// renderNginx renders by the template, with the folders of the scene in place of the
-// system's.
+// renderNginx renders the template with the folders of the scene in place of the system's.
 func renderNginx(s *scene, socket, feed string, pool templates.Pool) ([]string, error) {
 	host, _, err := net.SplitHostPort(s.front)
 	if err != nil || host == "" {

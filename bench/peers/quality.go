@@ -13,22 +13,22 @@ import (
 // The workload of quality: the demo's conversations on its replicas.
 const (
 	talks      = 500 // requests
-	talkSpeed  = 1   // times a 70B model's
+	talkSpeed  = 1   // times that of a 70B model
 	talkTokens = 40_000
 	talkSeed   = 1
 
-	// talkLimit ends a run that takes many times as long as its requests.
+	// talkLimit ends a run that takes far longer than its requests.
 	talkLimit = time.Minute
 )
 
-// talkLoads are multiples of what round robin bears.
+// talkLoads are multiples of the load that round robin sustains.
 var talkLoads = []float64{0.85, 1.6}
 
-// quality is what clients saw of one rival at one load.
+// quality is what clients saw with one rival at one load.
 type quality struct{ demo.Seen }
 
-// qualities plays the workload on each rival, with new replicas each time. It leaves
-// out a rival that decides as another one does.
+// qualities plays the workload on each rival, with new replicas each time. It leaves out a
+// rival that decides like another one.
 func (b *bench) qualities(ctx context.Context) error {
 	for _, load := range talkLoads {
 		for _, r := range b.running() {

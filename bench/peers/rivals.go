@@ -23,10 +23,10 @@ type rival struct {
 
 	version func() (string, error)
 	command string // how it is started, for the reader
-	missing string // why it cannot be, as far as that is known beforehand
+	missing string // why it cannot start, if that is known beforehand
 }
 
-// rivals are all that can be chosen, in the order of the tables.
+// rivals are all rivals, in the order of the tables.
 var rivals = []*rival{
 	{name: "haproxy", title: "plain HAProxy", start: plainHAProxy, version: haproxyVersion, command: "`balance roundrobin`, connections kept, health checks, no log"},
 	{name: "pointsman-haproxy", title: "**HAProxy + pointsman**", base: "haproxy", start: func(s *scene) error { return ours(s, false, "") }, version: ownVersion,
@@ -59,8 +59,8 @@ func cache() string {
 	return "peers"
 }
 
-// router is a rival of one process, of the package in PyPI and in the cache's folder of
-// that name. Its command line has names in braces that fill replaces.
+// router is a rival with one process, from the PyPI package and the cache folder of that
+// name. Its command line has names in braces, which fill replaces.
 func router(name, title, pack, line string) *rival {
 	bin := filepath.Join(cache(), pack, "bin")
 	r := &rival{name: name, title: title, command: "`" + strings.ReplaceAll(line, "{bin}/", "") + "`"}
@@ -81,7 +81,7 @@ func router(name, title, pack, line string) *rival {
 	return r
 }
 
-// litellm needs a file besides.
+// litellm also needs a configuration file.
 func litellm() *rival {
 	r := router("litellm", "LiteLLM proxy", "litellm", "{bin}/litellm --config {folder}/litellm.yaml --host {host} --port {port} --num_workers 1 --telemetry False")
 	run := r.start
@@ -92,7 +92,7 @@ func litellm() *rival {
 		for _, e := range s.engines {
 			fmt.Fprintf(&b, "  - model_name: %s\n    litellm_params: {model: openai/%s, api_base: %q, api_key: none}\n", stand.Model, stand.Model, "http://"+e+"/v1")
 		}
-		// On loopback it needs no key, and without one it would not start.
+		// On loopback it needs no key, but without one it would not start.
 		b.WriteString("router_settings: {routing_strategy: least-busy}\ngeneral_settings: {dangerously_permit_weak_or_unset_master_key: true}\n")
 		if _, err := s.write("litellm.yaml", b.String()); err != nil {
 			return err
@@ -133,8 +133,8 @@ func fill(line, bin string, s *scene) ([]string, error) {
 	return argv, nil
 }
 
-// packageVersion is the version of an installed package, by the name of the folder
-// with its description.
+// packageVersion is the version of an installed package, from the name of the folder with
+// its description.
 func packageVersion(pack string) (string, error) {
 	name := strings.ReplaceAll(pack, "-", "_")
 	if pack == "production-stack" {
@@ -160,7 +160,7 @@ func nginxVersion() (string, error) {
 	return strings.Replace(version, "/", " ", 1), err
 }
 
-// printed is what a proxy prints of its version.
+// printed is the version that a proxy prints.
 func printed(command []string) (string, error) {
 	if len(command) == 0 {
 		return "", errors.New("no command")

@@ -14,17 +14,17 @@ type scene struct {
 	folder  string // of its files
 	engines []string
 	procs   *stand.Processes
-	front   string // host:port at which it is to serve
+	front   string // host:port at which it serves
 
-	routing []*stand.Process // all that a request passes or asks
-	brain   *stand.Process   // of these the one that chooses
+	routing []*stand.Process // all processes on the path of a request or its decision
+	brain   *stand.Process   // of these, the one that decides
 	restart func() (*stand.Process, error)
 }
 
 // url is where the rival serves.
 func (s *scene) url() string { return "http://" + s.front }
 
-// run starts the one process that a rival is.
+// run starts a rival that is one process.
 func (s *scene) run(argv ...string) error {
 	start := func() (*stand.Process, error) { return s.procs.Start(argv[0], argv[1:]...) }
 	q, err := start()
@@ -60,12 +60,11 @@ func open(r *rival, engines []string, procs *stand.Processes) (*scene, error) {
 	return s, s.await(startLimit)
 }
 
-// startLimit is how long a rival may take until it serves. LiteLLM needs ten seconds
-// and more.
+// startLimit bounds the time until a rival serves. LiteLLM needs ten seconds and more.
 const startLimit = 90 * time.Second
 
-// await waits until the scene answers some requests in a row, one for each replica at
-// least: what it learns of replicas it has then learned.
+// await waits until the scene answers some requests in a row, at least one for each
+// replica: by then it has learned what it learns about replicas.
 func (s *scene) await(limit time.Duration) error {
 	client := stand.NewClient(s.url(), 1)
 	body := stand.Body(300, false)

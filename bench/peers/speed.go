@@ -11,7 +11,7 @@ import (
 	"pointsman/bench/stand"
 )
 
-// How much one round asks of each rival. Slow ones are stopped by the time.
+// The load of one round on each rival. A time limit ends it for slow ones.
 const (
 	fleet       = 8   // replicas
 	atOnce      = 32  // clients of the load

@@ -12,8 +12,8 @@ import (
 // tick is the unit of the times in /proc/PID/stat, the same on all Linux machines.
 const tick = 10 * time.Millisecond
 
-// CPU is the processor time that processes and all their descendants have taken,
-// those that have ended and were waited for included.
+// CPU is the processor time of processes and all their descendants, including those that
+// have ended and were waited for.
 func CPU(processes ...*Process) (time.Duration, error) {
 	times, parents := map[int]time.Duration{}, map[int]int{}
 	pages, err := filepath.Glob("/proc/[0-9]*/stat")

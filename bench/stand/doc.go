@@ -1,4 +1,3 @@
-// Package stand holds what the benchmarks of whole proxies share: processes and
-// the processor time that they take, replicas that answer at once, requests, and
-// medians.
+// Package stand is shared by the benchmarks of whole proxies: processes and their processor
+// time, replicas that answer at once, requests, and medians.
 package stand

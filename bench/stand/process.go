@@ -20,7 +20,7 @@ type Process struct {
 	output tail
 }
 
-// Processes is what has been started, to be stopped at the end.
+// Processes are the started processes, to be stopped at the end.
 type Processes struct{ list []*Process }
 
 // Start starts a program in a clean environment: without the variables that slow
@@ -28,7 +28,7 @@ type Processes struct{ list []*Process }
 func (p *Processes) Start(command string, args ...string) (*Process, error) {
 	q := &Process{cmd: exec.Command(command, args...), ended: make(chan struct{})}
 	q.cmd.Env = append(cleanEnvironment(os.Environ()),
-		// Nothing but the loopback is asked.
+		// It uses only the loopback interface.
 		"LITELLM_LOCAL_MODEL_COST_MAP=True", "HF_HUB_OFFLINE=1", "DO_NOT_TRACK=1")
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	q.cmd.Stdout, q.cmd.Stderr = &q.output, &q.output
@@ -60,7 +60,7 @@ func (q *Process) Kill() {
 	<-q.ended
 }
 
-// Ended reports whether the process has ended by itself, and what it wrote last.
+// Ended reports whether the process has ended by itself, and returns its last output.
 func (q *Process) Ended() (string, bool) {
 	select {
 	case <-q.ended:
@@ -70,7 +70,7 @@ func (q *Process) Ended() (string, bool) {
 	}
 }
 
-// cleanEnvironment is an environment without what distorts a measurement.
+// cleanEnvironment is an environment without variables that distort a measurement.
 func cleanEnvironment(environment []string) []string {
 	return slices.DeleteFunc(slices.Clone(environment), func(entry string) bool {
 		name, _, _ := strings.Cut(strings.ToUpper(entry), "=")

@@ -17,7 +17,7 @@ const metrics = "vllm:num_requests_running{model_name=\"" + Model + "\"} 0\nvllm
 
 const chunk = `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"` + Model + `","choices":[{"index":0,"delta":{"content":"ok "},"finish_reason":null}]}` + "\n\n"
 
-// Streams have that many chunks, which come at that distance.
+// The number of chunks of a stream, and the time between two.
 const (
 	Chunks   = 100
 	ChunkGap = 2 * time.Millisecond
@@ -77,8 +77,8 @@ func replica(ctx *fasthttp.RequestCtx, delay time.Duration) {
 	})
 }
 
-// streamed finds out whether a stream is asked for, in small bodies only. Routers may
-// have written the body anew.
+// streamed reports whether a body asks for a stream; it looks at small bodies only. Routers
+// may have rewritten the body.
 func streamed(body []byte) bool {
 	return len(body) < 8<<10 && (bytes.Contains(body, []byte(`"stream":true`)) || bytes.Contains(body, []byte(`"stream": true`)))
 }

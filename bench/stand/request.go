@@ -10,10 +10,10 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Model is the one that all replicas serve.
+// Model is the model that all replicas serve.
 const Model = "demo"
 
-// Path is that of the requests.
+// Path is the path of the requests.
 const Path = "/v1/chat/completions"
 
 // Body returns a chat request of about size bytes.
@@ -25,7 +25,7 @@ func Body(size int, stream bool) []byte {
 	return []byte(head + strings.TrimRight(text[:n], "\\") + end)
 }
 
-// Post sends a request to url by client, which knows no host yet, and returns the
+// Post sends a request to url with client, whose host is not set yet, and returns the
 // answer's body.
 func Post(client *fasthttp.HostClient, url string, body []byte, timeout time.Duration) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
@@ -47,7 +47,7 @@ func Post(client *fasthttp.HostClient, url string, body []byte, timeout time.Dur
 	return slices.Clone(resp.Body()), nil
 }
 
-// NewClient returns a client of url with that many connections. It repeats nothing.
+// NewClient returns a client of url with that many connections. It does not retry.
 func NewClient(url string, connections int) *fasthttp.HostClient {
 	return &fasthttp.HostClient{
 		Addr: strings.TrimPrefix(url, "http://"), MaxConns: connections, MaxIdemponentCallAttempts: 1,
@@ -55,7 +55,7 @@ func NewClient(url string, connections int) *fasthttp.HostClient {
 	}
 }
 
-// Load is what one closed loop of requests came to.
+// Load is the result of a closed loop of requests.
 type Load struct {
 	Latencies []float64 // in µs, of those that were answered
 	Bytes     int       // of the answers
