@@ -6,10 +6,10 @@ import (
 	"pointsman/cluster/wire"
 )
 
-// What is asked for.
+// The bits of a request to other agents.
 const (
-	wantsList     = 1 << iota // all that the agent has reserved
-	wantsSnapshot             // and all that it knows of caches, sessions and speeds
+	wantsList     = 1 << iota // all reservations of the agent
+	wantsSnapshot             // and all it knows about caches, sessions and speeds
 )
 
 // ask asks an agent, or all if the name is empty. epoch is the agent's.
@@ -26,7 +26,7 @@ func (n *Node) ask(agent string, epoch uint64, wants byte) {
 	n.send(subject, wire.KindAsk, body)
 }
 
-// askAll asks all agents for what they have reserved.
+// askAll asks all agents for their reservations.
 func (n *Node) askAll() { n.ask("", 0, wantsList) }
 
 // asked notes what another agent asks for. The caller holds the lock.

@@ -1,7 +1,6 @@
-// Package cluster shares with other agents what this one has reserved, and applies
-// what they have: over a bus, which is NATS. Each agent publishes its own events and
-// nobody else's, so there is no conflict to resolve. Nothing that decides waits for
-// it.
+// Package cluster shares this agent's reservations with other agents, and applies theirs,
+// over a bus, which is NATS. Each agent publishes its own events and nobody else's, so
+// there is no conflict to resolve. No decision waits for it.
 package cluster
 
 import (
@@ -19,21 +18,21 @@ import (
 )
 
 const (
-	// batchFor is how long an event waits at most for others to share its message. The
-	// first event after such a pause does not wait. Fast engines feel each millisecond by
-	// which agents lag behind each other, and a longer pause costs no less processor time.
+	// batchFor is the longest time that an event waits for others to share its message. The
+	// first event after such a pause does not wait. Every millisecond by which agents lag
+	// behind each other matters with fast engines, and a longer wait saves no processor time.
 	batchFor = time.Millisecond
-	// beatEvery is how often an agent that has nothing to tell shows that it lives.
+	// beatEvery is how often an agent without events sends a heartbeat.
 	beatEvery = 500 * time.Millisecond
-	// digestEvery is how often agents compare what they know of each other.
+	// digestEvery is how often agents publish digests of their reservations.
 	digestEvery = 2 * time.Second
-	// silentAfter is when an agent is taken for gone,
+	// silentAfter is how long after its last message an agent counts as gone,
 	silentAfter = 2 * time.Second
-	// and forgottenAfter when it is forgotten: no lease of it is left.
+	// and forgottenAfter how long until it is forgotten: all its leases have ended.
 	forgottenAfter = 15 * time.Minute
-	// tickEvery is how often the clock is looked at.
+	// tickEvery is the time between two calls of tick.
 	tickEvery = 100 * time.Millisecond
-	// listsApart is the time between two lists of what an agent has reserved.
+	// listsApart is the least time between two lists of an agent's reservations.
 	listsApart = 250 * time.Millisecond
 	// MostPeers bounds the other agents.
 	MostPeers = 64
@@ -43,14 +42,14 @@ const (
 // sender. Publish must not wait for the network.
 type Bus interface {
 	Publish(subject string, message []byte) error
-	// Subscribe has handle called with each message, one at a time.
+	// Subscribe makes the bus call handle with each message, one at a time.
 	Subscribe(subject string, handle func(message []byte)) error
 	// State describes the connection for people.
 	State() string
 	Close()
 }
 
-// Options say how an agent takes part.
+// Options configure an agent's part in the cluster.
 type Options struct {
 	Cluster string // name of the cluster
 	Agent   string // name of this agent, no other's
@@ -67,11 +66,11 @@ type Node struct {
 	epoch   uint64
 	bus     atomic.Pointer[Bus] // nil until Connect: the agent's metrics are served before
 	started time.Duration
-	start   func(func()) // runs what takes longer in a goroutine
+	start   func(func()) // runs longer work in a goroutine
 
 	journal  collector
 	wantList atomic.Bool // some agent has missed events
-	leaving  atomic.Bool // nothing is published any more
+	leaving  atomic.Bool // the agent ends: it publishes nothing more
 
 	publishing publishing
 	join       join
@@ -81,10 +80,10 @@ type Node struct {
 	body    []byte // scratch
 	reports []budget.Report
 	counts  counts
-	warned  time.Duration // of a namesake, or of a wrong secret
+	warned  time.Duration // when it last warned of a namesake, or of a wrong secret
 }
 
-// counts are what a node has counted since the start.
+// counts are the counters of a node since its start.
 type counts struct {
 	received, receivedBytes    uint64
 	events                     uint64
@@ -95,7 +94,7 @@ type counts struct {
 	stale                      uint64 // of an earlier life of an agent
 	unknownPool, unknownServer uint64 // events
 	outOfBounds                uint64 // events
-	snapshots                  uint64 // taken in
+	snapshots                  uint64 // restored
 }
 
 // New returns a node that is not connected yet, whose decider reports to it. It is
@@ -110,8 +109,8 @@ func New(o Options) *Node {
 	return n
 }
 
-// newEpoch numbers a life of an agent: by the clock, so that the next life has a
-// greater number unless the clock was set back, and by chance.
+// newEpoch numbers a life of an agent: by the clock, so that the next life has a greater
+// number unless the clock was set back, with a random part.
 func newEpoch() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // it never fails
@@ -165,7 +164,7 @@ func (n *Node) Run(ctx context.Context) {
 	}
 }
 
-// tick does what the clock asks for.
+// tick does the periodic work.
 func (n *Node) tick() {
 	now := n.Clock()
 	p := &n.publishing

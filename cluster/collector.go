@@ -6,7 +6,7 @@ import (
 	"pointsman/decider"
 )
 
-// Bounds of what waits to be published.
+// Bounds of the events that wait to be published.
 const (
 	mostEvents = 1 << 17
 	mostBlocks = 2 << 20 // 16 MiB
@@ -14,10 +14,10 @@ const (
 	keptBlocks = 1 << 17
 )
 
-// collector keeps what the decider reports until it is published. What exceeds its
-// bounds is lost, and the others ask for a list.
+// collector keeps the decider's events until they are published. Events beyond its bounds
+// are lost, and the others ask for a list.
 type collector struct {
-	wake chan struct{} // something has come
+	wake chan struct{} // there are events
 
 	mu     sync.Mutex
 	filled journaled
@@ -57,8 +57,8 @@ func (c *collector) Add(e *decider.Event) {
 	}
 }
 
-// take returns what has come since the last call, and whether some was lost. It is
-// valid until the next call.
+// take returns the events since the last call, and whether some were lost. They are valid
+// until the next call.
 func (c *collector) take() (events []decider.Event, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

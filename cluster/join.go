@@ -11,10 +11,10 @@ import (
 	"pointsman/cluster/wire"
 )
 
-// Joining takes a few seconds at most. Then the agent goes on with what it has.
+// Joining takes a few seconds at most. After that the agent works with what it knows.
 const (
 	joinMost    = 4 * time.Second
-	joinAlone   = 2 * time.Second // no other agent is heard until then
+	joinAlone   = 2 * time.Second // no other agent sent anything until then
 	askAgain    = 500 * time.Millisecond
 	partWait    = 2 * time.Second // for the next part of a snapshot
 	partSize    = 256 << 10
@@ -24,10 +24,10 @@ const (
 	rejoinApart = 30 * time.Second
 )
 
-// join is how a node comes by what the others know: a snapshot of one of them. Its
-// fields are guarded by the node's lock, but for those that are safe by themselves.
+// join fetches what the others know: a snapshot of one of them. The node's lock guards its
+// fields, except for those that are safe by themselves.
 type join struct {
-	ready chan struct{} // closed when it need not be waited for any more
+	ready chan struct{} // closed when nobody needs to wait for it any more
 	once  sync.Once
 
 	asked   time.Duration // when all agents were last asked for their lists
@@ -36,7 +36,7 @@ type join struct {
 	id      uint64
 	parts   uint64
 	data    []byte
-	done    bool // one was taken in, or none is to be had
+	done    bool // one was restored, or none is available
 	takenAt time.Duration
 	skip    map[string]bool // agents that have not answered
 
@@ -44,7 +44,7 @@ type join struct {
 	gave   atomic.Int64
 }
 
-// Ready is closed when the node has what the others know, or has waited long enough.
+// Ready is closed when the node knows what the others know, or has waited long enough.
 func (n *Node) Ready() <-chan struct{} { return n.join.ready }
 
 // IsReady reports whether Ready is closed.
@@ -95,7 +95,7 @@ func (j *join) tick(n *Node, now time.Duration) {
 	}
 }
 
-// listed notes that an agent has listed what it has reserved.
+// listed notes that an agent has listed its reservations.
 func (*join) listed(n *Node, p *peer) {
 	n.Log.Debug("an agent has listed its reservations", "agent", p.name)
 }
@@ -141,14 +141,14 @@ func (j *join) part(n *Node, p *peer, body []byte, now time.Duration) {
 		j.from = ""
 		n.counts.snapshots++
 		if p := n.peers[from]; p != nil {
-			p.want(0) // what was open has changed meanwhile
+			p.want(0) // its reservations have changed meanwhile
 		}
 		n.mu.Unlock()
 		j.finish()
 	})
 }
 
-// take restores what a snapshot holds.
+// take restores a snapshot.
 func (j *join) take(n *Node, from string, data []byte) {
 	for len(data) > 0 {
 		size, k := binary.Uvarint(data)
@@ -171,7 +171,7 @@ func (j *join) take(n *Node, from string, data []byte) {
 	}
 }
 
-// give sends an agent a snapshot. The caller holds the lock.
+// give sends a snapshot to an agent. The caller holds the lock.
 func (j *join) give(n *Node, to string) {
 	now := n.Clock()
 	if last := j.gave.Load(); last != 0 && now-time.Duration(last) < givesApart || !j.giving.CompareAndSwap(false, true) {
@@ -195,7 +195,7 @@ func (j *join) give(n *Node, to string) {
 	})
 }
 
-// parts sends what is written to it in parts.
+// parts is a writer that sends its data in parts.
 type parts struct {
 	node    *Node
 	subject string

@@ -20,8 +20,7 @@ import (
 	"pointsman/cluster/wire"
 )
 
-// NATSOptions say where the bus is: a NATS server of the operator's, or one inside
-// each agent.
+// NATSOptions say where the bus is: an operator's NATS server, or one inside each agent.
 type NATSOptions struct {
 	Cluster string
 	Agent   string
@@ -31,16 +30,16 @@ type NATSOptions struct {
 	URL string      // of the operator's servers; "" = one inside each agent,
 	TLS *tls.Config // nil = none
 
-	Listen string   // which other agents connect to at this address
-	Peers  []string // and which connects to these; names may stand for several
+	Listen string   // the address that other agents connect to
+	Peers  []string // the addresses that it connects to; a name may stand for several
 
 	// Lookup replaces the system's resolver in tests; nil = the resolver.
 	Lookup func(ctx context.Context, host string) ([]string, error)
 	every  time.Duration // between two look-ups, in tests
 }
 
-// Limits of the bus inside the agent, and of the connection to it. What exceeds them
-// is lost, and asked for again.
+// Limits of the bus inside the agent, and of the connection to it. Messages beyond them are
+// lost, and requested again.
 const (
 	natsPending  = 32 << 20 // bytes that wait for a slow peer
 	natsMessages = 1 << 16  // that wait to be applied
@@ -175,7 +174,7 @@ func (b *natsBus) embed(o *NATSOptions) error {
 // clientPassword is that of clients of the server inside the agent.
 func clientPassword(s wire.Secret) string { return hex.EncodeToString(s.Derive("clients")) }
 
-// Address is where other agents connect to, nil without a server of its own.
+// Address is where other agents connect, nil without an embedded server.
 func (b *natsBus) Address() net.Addr {
 	if b.server == nil {
 		return nil
@@ -211,8 +210,8 @@ func (b *natsBus) State() string {
 	return "no connection to NATS"
 }
 
-// Refused counts the agents that had another secret, and how often another agent
-// has refused this one for that.
+// Refused counts connections of agents with another secret, and connections of this agent
+// that another one refused for that reason.
 func (b *natsBus) Refused() (others, us uint64) {
 	if b.auth == nil {
 		return 0, 0
@@ -220,12 +219,12 @@ func (b *natsBus) Refused() (others, us uint64) {
 	return b.auth.refused.Load(), b.auth.refusedUs.Load()
 }
 
-// Slow counts how often messages were dropped that could not be applied in time.
+// Slow counts how often messages were dropped because they were not applied in time.
 func (b *natsBus) Slow() uint64 { return b.slow.Load() }
 
 // Close implements Bus.
 func (b *natsBus) Close() {
-	_ = b.conn.FlushTimeout(time.Second) // as much as goes
+	_ = b.conn.FlushTimeout(time.Second) // as much as possible
 	b.conn.Close()
 	b.shutdown()
 }
@@ -240,10 +239,10 @@ func (b *natsBus) shutdown() {
 	}
 }
 
-// routeUser is the user as whom agents connect to each other.
+// routeUser is the user name of connections between agents.
 const routeUser = "pointsman"
 
-// routeAuth lets agents in that have the secret.
+// routeAuth accepts agents that have the secret.
 type routeAuth struct {
 	password  string
 	log       *slog.Logger

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// natsLog passes on what the NATS server logs: each kind of line once a minute.
+// natsLog forwards the log of the NATS server: each kind of line once a minute.
 type natsLog struct {
 	log   *slog.Logger
 	auth  *routeAuth

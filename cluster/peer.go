@@ -17,8 +17,8 @@ type peer struct {
 	lag     lag
 	silent  bool
 
-	// wants is set while events of it may be missing, until it has listed all that
-	// it has reserved.
+	// wants is set while events of it may be missing, until it has listed all its
+	// reservations.
 	wants   bool
 	whole   bool // nothing was missed since the list began,
 	intact  bool // or since the part of one pool did
@@ -37,7 +37,7 @@ const (
 	askApart = 5 * time.Second // where what is known differs, but nothing was missed
 )
 
-// reborn begins to follow another life of the agent.
+// reborn starts following another life of the agent.
 func (p *peer) reborn(epoch uint64, key wire.Key) {
 	p.epoch, p.key = epoch, key
 	p.decoder, p.next, p.lag = wire.Decoder{}, 1, lag{}
@@ -45,7 +45,7 @@ func (p *peer) reborn(epoch uint64, key wire.Key) {
 	p.want(0)
 }
 
-// want notes that a list of what the agent has reserved is needed, from at on.
+// want notes that a list of the agent's reservations is needed, from at on.
 func (p *peer) want(at time.Duration) {
 	if !p.wants {
 		p.wants, p.askAt, p.askWait = true, at, askSoon
@@ -59,15 +59,15 @@ func (p *peer) missed() {
 	p.want(0)
 }
 
-// asked is what a node has to ask of a peer.
+// asked is a request that a node has to send to a peer.
 type asked struct {
 	peer  string
 	epoch uint64
 	wants byte
 }
 
-// watchPeers returns what to ask of whom, and takes those for gone of which nothing
-// is heard.
+// watchPeers returns the requests to send, and marks peers that no longer send anything as
+// gone.
 func (n *Node) watchPeers(now time.Duration) (list []asked) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,9 +91,9 @@ func (n *Node) watchPeers(now time.Duration) (list []asked) {
 	return list
 }
 
-// lag estimates how long messages of an agent are under way: how much later one
-// comes, by its own stamp, than the fastest of the last minutes. The clocks need not
-// agree. It lives under the node's lock.
+// lag estimates the delay of an agent's messages: how much later one comes, by its own
+// stamp, than the fastest of the last minutes. The clocks need not agree. It lives under
+// the node's lock.
 type lag struct {
 	least, before time.Duration // the smallest difference of this window, and the last
 	since         time.Duration // when the window began

@@ -31,7 +31,7 @@ type publishing struct {
 // meaning.
 func subjectName(name string) string { return hex.EncodeToString([]byte(name)) }
 
-// flush publishes what waits, or at least that the agent lives.
+// flush publishes the waiting events, or a heartbeat.
 func (n *Node) flush(beat bool) {
 	p := &n.publishing
 	p.mu.Lock()
@@ -77,7 +77,7 @@ func (n *Node) send(subject string, kind wire.Kind, body []byte) {
 	p.bytes += uint64(len(p.message))
 }
 
-// list publishes all that this agent has reserved, for agents that missed some.
+// list publishes all reservations of this agent, for agents that missed some.
 func (n *Node) list() {
 	n.flush(false)
 	p := &n.publishing

@@ -8,7 +8,7 @@ import (
 	"pointsman/decider"
 )
 
-// receive takes a message from the bus.
+// receive handles a message from the bus.
 func (n *Node) receive(message []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +78,7 @@ func (n *Node) receive(message []byte) {
 	}
 }
 
-// warn logs what an operator has to mend, once a minute at most.
+// warn logs a problem for the operator, once a minute at most.
 func (n *Node) warn(now time.Duration, what, agent string) {
 	if n.warned == 0 || now-n.warned > time.Minute {
 		n.warned = max(now, 1)

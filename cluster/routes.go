@@ -19,9 +19,9 @@ const (
 	resolveWait  = 2 * time.Second
 )
 
-// routes keeps the server inside the agent connected to all addresses that the names of
-// its peers stand for. The server itself takes one of them, by chance, and gives a name
-// up that stands for this agent alone.
+// routes keeps the server inside the agent connected to all addresses that the names of its
+// peers stand for. The server itself picks one of them at random, and gives up a name that
+// stands for this agent alone.
 type routes struct {
 	options *server.Options // as the server was started
 	server  *server.Server
@@ -77,9 +77,9 @@ func (r *routes) stop() {
 	}
 }
 
-// resolve looks the names up. An address that a name no longer stands for stays while
-// somebody is there: an agent that is not ready may be missing from its name, and one that is
-// gone for good is not to be called for ever.
+// resolve looks the names up. An address that a name no longer has stays as long as it
+// accepts connections: an agent that is not ready may be missing from its name, while one
+// that has left for good must not be dialled for ever.
 func (r *routes) resolve(ctx context.Context) {
 	changed := false
 	var connected map[string]bool
@@ -182,7 +182,7 @@ func (r *routes) ours(host, port string) bool {
 	if listens := net.ParseIP(own); listens != nil && !listens.IsUnspecified() {
 		return ip.Equal(listens)
 	}
-	list, _ := net.InterfaceAddrs() // without them the server finds out by itself
+	list, _ := net.InterfaceAddrs() // without them the server finds its own addresses
 	return slices.ContainsFunc(list, func(a net.Addr) bool {
 		n, ok := a.(*net.IPNet)
 		return ok && n.IP.Equal(ip)

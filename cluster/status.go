@@ -14,7 +14,7 @@ type Status struct {
 	Cluster string       `json:"cluster"`
 	Agent   string       `json:"agent"`
 	Epoch   string       `json:"epoch"` // of this life of the agent
-	Ready   bool         `json:"ready"` // it knows what the others know, or need not wait for it
+	Ready   bool         `json:"ready"` // it knows what the others know, or no longer waits for it
 	Bus     string       `json:"bus"`
 	Peers   []PeerStatus `json:"peers"`
 
@@ -40,17 +40,17 @@ type PeerStatus struct {
 	Epoch string `json:"epoch"`
 	// State is "follows"; "asks" while events of it are missing; or "silent".
 	State    string  `json:"state"`
-	Age      float64 `json:"age_s"` // since it was heard
+	Age      float64 `json:"age_s"` // since its last message
 	Lag      float64 `json:"lag_s"` // of its messages
 	Messages uint64  `json:"messages"`
 	Bytes    uint64  `json:"bytes"`
 	Events   uint64  `json:"events"`
 	Gaps     uint64  `json:"gaps"`
-	Lists    uint64  `json:"lists"`    // of all its reservations, that were taken in
+	Lists    uint64  `json:"lists"`    // of all its reservations, that were applied
 	Differed uint64  `json:"differed"` // times that a list was needed although nothing was missed
 }
 
-// Warnings say what keeps other agents and this one apart.
+// Warnings describe what keeps other agents and this one apart.
 func (s *Status) Warnings() (list []string) {
 	for _, w := range []struct {
 		n    uint64

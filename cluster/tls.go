@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// TLSFiles are the files of TLS between agents, or to NATS. Cert and Key may be empty
-// where only the other side shows a certificate, CA for the authorities that the system
-// knows.
+// TLSFiles are the files of TLS between agents, or to NATS. Cert and Key may be empty where
+// only the other side shows a certificate; an empty CA means the authorities of the system.
 type TLSFiles struct{ Cert, Key, CA string }
 
-// Read returns what the files say.
+// Read returns the configuration in the files.
 func (f TLSFiles) Read() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert}
 	if f.Cert != "" {
@@ -37,7 +36,7 @@ func (f TLSFiles) Read() (*tls.Config, error) {
 	return c, nil
 }
 
-// pair reads the certificate and its key, and says of which of them it complains.
+// pair reads the certificate and its key. Errors name the file at fault.
 func (f TLSFiles) pair() (tls.Certificate, error) {
 	var pair tls.Certificate
 	cert, err := os.ReadFile(f.Cert)
@@ -66,13 +65,12 @@ func (f TLSFiles) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// expiresSoon is from when on it is worth a word that a certificate expires.
+// expiresSoon is how long before its end a warning says that a certificate expires.
 const expiresSoon = 14 * 24 * time.Hour
 
-// Examine reports what keeps other agents from taking the certificate, as far as the files
-// tell: faults, and in warnings what may be meant. listens is where this agent listens and
-// names are what others may know it by besides; without listens it only connects, to a NATS
-// server.
+// Examine reports, from the files alone, why other agents would refuse the certificate:
+// faults, and warnings about what may be intended. listens is where this agent listens,
+// names are its other names; without listens it only connects, to a NATS server.
 func (f TLSFiles) Examine(now time.Time, listens string, names []string) (faults, warnings []string, err error) {
 	if _, err := f.Read(); err != nil {
 		return nil, nil, err
@@ -130,7 +128,7 @@ func (f TLSFiles) Examine(now time.Time, listens string, names []string) (faults
 	return append(faults, text), warnings, nil
 }
 
-// distrusted says why agents with the same authority refuse the certificate.
+// distrusted returns why agents with the same authority refuse the certificate.
 func (f TLSFiles) distrusted(pair tls.Certificate, now time.Time, at string) []string {
 	pool, err := f.authorities()
 	if err != nil {
@@ -159,7 +157,7 @@ func (f TLSFiles) distrusted(pair tls.Certificate, now time.Time, at string) []s
 	return nil
 }
 
-// hostsOf lists whom a certificate is for.
+// hostsOf lists the hosts that a certificate is for.
 func hostsOf(c *x509.Certificate) []string {
 	list := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {

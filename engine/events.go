@@ -14,7 +14,7 @@ import (
 type index struct {
 	*kvevents.Index
 	stop context.CancelFunc
-	said bool // that its events cannot be used
+	said bool // it was logged that its events cannot be used
 }
 
 // binding is an address of ours that the engines of a pool connect to.
@@ -23,8 +23,8 @@ type binding struct {
 	address string
 }
 
-// followBlocks sees to it that the events of one replica are followed, in blocks of
-// that size, and that what is known of its cache can be. The caller holds the lock.
+// followBlocks makes sure that the events of one replica are followed, in blocks of that
+// size. The caller holds the lock.
 func (w *Watch) followBlocks(ctx context.Context, s source, blockTokens int) {
 	x := w.indexes[s]
 	if x != nil && x.BlockTokens() != blockTokens {
@@ -50,7 +50,7 @@ func (w *Watch) followBlocks(ctx context.Context, s source, blockTokens int) {
 	}
 }
 
-// follow starts to follow the events of one replica. The caller holds the lock.
+// follow starts following the events of one replica. The caller holds the lock.
 func (w *Watch) follow(ctx context.Context, s source, blockTokens int) {
 	own, stop := context.WithCancel(ctx)
 	x := kvevents.NewIndex(own, s.pool, s.replica, blockTokens)
@@ -72,7 +72,7 @@ func (w *Watch) follow(ctx context.Context, s source, blockTokens int) {
 	}
 }
 
-// listen starts to accept the engines that connect to b. The caller holds the lock.
+// listen starts accepting engines that connect to b. The caller holds the lock.
 func (w *Watch) listen(ctx context.Context, b binding) {
 	own, stop := context.WithCancel(ctx)
 	w.listeners[b] = stop
@@ -83,10 +83,10 @@ func (w *Watch) listen(ctx context.Context, b binding) {
 	w.running.Go(func() { l.Run(own) })
 }
 
-// find returns the index of the replica that publishes under a topic, and the address
-// of its replay socket. The topic is the replica's name, address or host, or has it
-// between the first two signs @, as in "kv@10.0.0.1:8000@model". A host that several
-// replicas share names none of them.
+// find returns the index of the replica that publishes under a topic, and the address of
+// its replay socket. The topic is the replica's name, address or host, or has it between
+// the first two signs @, as in "kv@10.0.0.1:8000@model". A host that several replicas share
+// identifies none of them.
 func (w *Watch) find(pool *decider.Pool, topic string) (x *kvevents.Index, replay string) {
 	if parts := strings.Split(topic, "@"); len(parts) > 1 {
 		topic = parts[1]

@@ -8,14 +8,14 @@ import (
 	"pointsman/engine/kvevents"
 )
 
-// memory is what an earlier life of the agent knew of the engines' caches by their
-// events, of replicas that are not followed yet.
+// memory is what an earlier life of the agent knew from events about the caches of replicas
+// that are not followed yet.
 type memory struct {
 	replicas map[remembered]*recollection
 	until    time.Time // when it is given up
 }
 
-// recollection is what was known of one replica.
+// recollection is what was known about one replica.
 type recollection struct {
 	image *kvevents.Image
 	raw   []byte // the image as it was read
@@ -31,7 +31,7 @@ const (
 	rememberFor    = time.Minute
 )
 
-// Snapshot returns what is known of the engines' caches by their events, for the agent's
+// Snapshot returns what is known from events about the engines' caches, for the agent's
 // next life.
 func (w *Watch) Snapshot() []byte {
 	type followed struct {
@@ -64,8 +64,8 @@ func (w *Watch) Snapshot() []byte {
 	return b
 }
 
-// Restore gives what a Snapshot of an earlier life holds to the replicas that are followed
-// from now on. What cannot be read of it is left out. It is called before Run.
+// Restore makes the replicas that are followed from now on start from the Snapshot of an
+// earlier life. Parts that cannot be read are skipped. It is called before Run.
 func (w *Watch) Restore(b []byte) {
 	next := func() (part []byte, ok bool) {
 		n, size := binary.Uvarint(b)
@@ -115,7 +115,8 @@ func (w *Watch) remember(p *decider.Pool) {
 	}
 }
 
-// recall gives a new index what was known of its replica. The caller holds the lock.
+// recall restores what was known about its replica into a new index. The caller holds the
+// lock.
 func (w *Watch) recall(s source, x *kvevents.Index) {
 	n := remembered{s.pool.Name(), s.replica, s.address}
 	if m := w.memory.replicas[n]; m != nil && x.Restore(m.image) {

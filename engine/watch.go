@@ -34,8 +34,8 @@ type Watch struct {
 	memory    memory
 }
 
-// source is a replica with the options by which it is followed. When an option
-// changes, the replica is followed as a new source.
+// source is a replica with the options for following it. When an option changes, the
+// replica is followed as a new source.
 type source struct {
 	pool             *decider.Pool
 	replica, address string
@@ -80,8 +80,8 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// check starts to follow what is new in the pools and their options, and stops to
-// follow what is gone.
+// check starts following new replicas and options of the pools, and stops following those
+// that are gone.
 func (w *Watch) check(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +117,7 @@ func (w *Watch) check(ctx context.Context) {
 	w.stopOthers(sources, bindings)
 }
 
-// stopOthers stops to follow all but the given sources and bindings. The caller holds
+// stopOthers stops following all but the given sources and bindings. The caller holds
 // the lock.
 func (w *Watch) stopOthers(sources map[source]bool, bindings map[binding]bool) {
 	for s, scraper := range w.scrapers {
@@ -140,7 +140,7 @@ func (w *Watch) stopOthers(sources map[source]bool, bindings map[binding]bool) {
 	}
 }
 
-// Status is what is known of the signals of one replica, for operators.
+// Status describes the signals of one replica, for operators.
 type Status struct {
 	metrics.Status
 	// Blocks is the state of its KV-cache events; nil if they are not followed.

@@ -26,7 +26,7 @@ type Encoder struct {
 	n          int
 }
 
-// Forget makes the next batches readable by those who have read none before.
+// Forget makes the next batches readable without earlier ones.
 func (x *Encoder) Forget() {
 	x.chains.Reset()
 	x.generation++
@@ -79,15 +79,15 @@ type Decoder struct {
 	reader
 	chains     Chains
 	generation uint64
-	broken     bool // it lacks what the sender believes that it has
+	broken     bool // it lacks blocks that the sender assumes it has
 	names      []string
 	interned   map[string]string
 	event      decider.Event
 	blocks     []uint64
 }
 
-// Missed notes that a batch was missed. Prompts whose beginning was sent before
-// cannot be read until the agent resets its Chains.
+// Missed notes that a batch was missed. Until the agent resets its Chains, prompts whose
+// beginnings were sent before cannot be read.
 func (d *Decoder) Missed() { d.broken = true }
 
 // Begin reads the beginning of a batch.

@@ -1,9 +1,9 @@
 package wire
 
-// Chains remembers which block of a prompt follows which, so that a prompt whose
-// beginning was sent before is sent by its last known block and what follows. The
-// sender and each receiver keep the same: both note the blocks of each event, in
-// the same order. Its size is fixed, and a newer block takes the place of another.
+// Chains remembers which block of a prompt follows which, so that a prompt whose beginning
+// was sent before is sent as its last known block and the blocks after it. The sender and
+// each receiver keep the same: both note the blocks of each event, in the same order. Its
+// size is fixed, and a newer block takes the place of another.
 type Chains struct{ slots []link }
 
 type link struct{ key, before uint64 }
@@ -22,8 +22,7 @@ func (c *Chains) slot(key uint64) *link {
 // Reset forgets all.
 func (c *Chains) Reset() { clear(c.slots) }
 
-// known is how many of the leading blocks the other side can name by the last of
-// them.
+// known is how many of the leading blocks can be sent as the last of them alone.
 func (c *Chains) known(blocks []uint64) int {
 	before := uint64(0)
 	for n, key := range blocks {

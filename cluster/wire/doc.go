@@ -1,3 +1,3 @@
-// Package wire is the form in which agents send each other what they know: sealed
-// messages, and batches of events in a compact binary form.
+// Package wire is the format of messages between agents: sealed messages, and batches of
+// events in a compact binary encoding.
 package wire

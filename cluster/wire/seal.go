@@ -74,11 +74,10 @@ func ReadHead(b []byte) (h Head, n int, err error) {
 	return h, n, nil
 }
 
-// Secret is what the agents of a cluster share.
+// Secret is the secret that the agents of a cluster share.
 type Secret struct{ key [sha256.Size]byte }
 
-// NewSecret makes the secret of the cluster of that name from what its agents are
-// configured with.
+// NewSecret derives the secret of the cluster of that name from the configured one.
 func NewSecret(cluster string, configured []byte) Secret {
 	return Secret{sum(configured, "pointsman cluster", cluster)}
 }

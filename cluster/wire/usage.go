@@ -6,7 +6,7 @@ import (
 	"pointsman/decider/budget"
 )
 
-// MostUsage is how many reports of budgets a message has at most.
+// MostUsage bounds the reports of budgets in a message.
 const MostUsage = 8 << 10
 
 // AppendUsage appends the body of a message about what clients have used.
@@ -22,7 +22,7 @@ func AppendUsage(dst []byte, reports []budget.Report) []byte {
 	return dst
 }
 
-// ReadUsage appends what such a body says.
+// ReadUsage appends the reports of such a body.
 func ReadUsage(dst []budget.Report, body []byte) ([]budget.Report, error) {
 	d := reader{rest: body}
 	for len(d.rest) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ID is a salted hash that stands for a key, or for what else is counted apart.
+// ID is a salted hash of a key, or of anything else that is counted apart.
 type ID [16]byte
 
 // saltBytes is the length of a ledger's salt.
@@ -24,7 +24,7 @@ func (l *Ledger) idOf(sum *[sha256.Size]byte) (id ID) {
 	return id
 }
 
-// with is the id of i within what name stands for.
+// with is the id of i combined with a name.
 func (i ID) with(name string) ID {
 	h := xxhash.Sum64String(name) | 1
 	a, b := binary.LittleEndian.Uint64(i[:]), binary.LittleEndian.Uint64(i[8:])
@@ -38,7 +38,7 @@ func (i ID) with(name string) ID {
 
 func markOf(name string) uint64 { return xxhash.Sum64String(name) }
 
-// accountKey names an account: a limit, and what it counts apart there.
+// accountKey identifies an account: a limit, and the id that it counts apart.
 type accountKey struct {
 	limit uint64
 	id    ID
@@ -57,15 +57,15 @@ type account struct {
 	publishedAt time.Duration
 }
 
-// share is what clients used at another agent, as that agent says.
+// share is what clients used at another agent, by its own report.
 type share struct {
 	agent uint16 // in Ledger.agents
 	used  [windows]int64
 	at    time.Duration
 }
 
-// stale is after how long what another agent said of a window is not believed any
-// more: by then nothing of it is in the window.
+// stale is how long another agent's report on a window is valid: after that, none of it is
+// in the window.
 func (w Window) stale() time.Duration { return w.span() + w.step() }
 
 // total is what is used here and at other agents.
@@ -106,8 +106,8 @@ func (l *Ledger) add(i uint32, limit *limit, tokens int64, at, now time.Duration
 // mostChanged bounds the list of accounts that are published first; the rest come in turn.
 const mostChanged = 8 << 10
 
-// until is the time until at most left is counted, here and elsewhere. Of other
-// agents only the sum is known, not when it was used.
+// until is the time until at most left is counted, here and elsewhere. For other agents
+// only the sum is known, not the times.
 func (a *account) until(w Window, left int64, now time.Duration) time.Duration {
 	elsewhere := a.elsewhere(w, now)
 	if elsewhere == 0 || a.used[w].sum >= elsewhere && left >= elsewhere {
@@ -123,8 +123,8 @@ func (a *account) until(w Window, left int64, now time.Duration) time.Duration {
 	return most
 }
 
-// open returns the slot of the account of that key, which it makes if there is room.
-// Otherwise it is that of the account that all share which have none.
+// open returns the slot of the account of that key, and creates it if there is room.
+// Otherwise it returns the overflow account, which all without an account share.
 func (l *Ledger) open(limit *limit, id ID, named bool, now time.Duration) uint32 {
 	key := accountKey{limit.mark, id}
 	if i, ok := l.byKey[key]; ok {
@@ -158,7 +158,7 @@ func (l *Ledger) open(limit *limit, id ID, named bool, now time.Duration) uint32
 // reclaimTries is how many accounts are looked at for one that is idle.
 const reclaimTries = 8
 
-// reclaim empties the slot of an account without a name that counts nothing.
+// reclaim frees the slot of an account that has no name and counts nothing.
 func (l *Ledger) reclaim(now time.Duration) (uint32, bool) {
 	for range min(reclaimTries, len(l.accounts)) {
 		l.hand = (l.hand + 1) % uint32(len(l.accounts))

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Charge is what a request was charged, to be settled when it has ended. The zero
-// value is that of a request that was not charged. It is small: each request that
-// waits or runs has one.
+// Charge is what a request was charged, to be settled when it has ended. The zero value
+// means that the request was not charged. A Charge is small: each request that waits or
+// runs has one.
 type Charge struct {
 	accounts [MostGroups]uint32 // slots
 	gens     [MostGroups]uint16 // of the accounts there; 0 = there is none
@@ -20,11 +20,11 @@ type Charge struct {
 // Made reports whether the request was charged.
 func (c *Charge) Made() bool { return c.usage != nil }
 
-// Forget makes c the charge of nobody: another one has it.
+// Forget clears c, whose charge has moved elsewhere.
 func (c *Charge) Forget() { *c = Charge{} }
 
-// Verdict is where a request stands: at the limit that is reached, or else at the
-// one of which the least is left.
+// Verdict is the state of the limits for a request: of the one that is reached, or else of
+// the one with the least left.
 type Verdict struct {
 	Limit     string  `json:"limit"`         // "" = no limit fits the request
 	Refused   bool    `json:"refused"`       // the limit is reached
@@ -53,9 +53,9 @@ type Left struct {
 // Left returns the part of v that the client gets.
 func (v *Verdict) Left() Left { return Left{v.Tokens, v.Remaining, int(math.Ceil(v.Reset))} }
 
-// Charge charges a request of so many prompt tokens, unless a limit is reached: then
-// it is not charged, and the verdict says so. A forced one is charged in any case.
-// It does not allocate for a client that has accounts already.
+// Charge charges a request of that many prompt tokens. If a limit is reached, the request
+// is not charged, and the verdict says so, unless it is forced. Charge does not allocate
+// for a client that has accounts already.
 func (l *Ledger) Charge(c Client, model string, tokens int, forced bool) (ch Charge, v Verdict) {
 	t := l.table.Load()
 	if t == nil {
@@ -91,7 +91,7 @@ func (l *Ledger) Charge(c Client, model string, tokens int, forced bool) (ch Cha
 	return ch, v
 }
 
-// Look is Charge without a charge.
+// Look returns the verdict of Charge without charging.
 func (l *Ledger) Look(c Client, model string, tokens int) (v Verdict) {
 	t := l.table.Load()
 	if t == nil {
@@ -127,7 +127,7 @@ func fitting(group []*limit, c *Client, model string) *limit {
 	return nil
 }
 
-// apart is the id under which a limit counts a request.
+// apart returns the id under which a limit counts a request.
 func (l *Ledger) apart(limit *limit, c *Client, model string) (id ID) {
 	if limit.By&ByKey != 0 {
 		id = c.id
@@ -140,12 +140,12 @@ func (l *Ledger) apart(limit *limit, c *Client, model string) (id ID) {
 	return id
 }
 
-// isNamed reports whether the configuration bounds the accounts of such clients.
+// isNamed reports whether the configuration bounds the number of such accounts.
 func (l *limit) isNamed(c *Client) bool {
 	return l.By&ByKey == 0 || c.known != nil || !c.has || c.id == ID{}
 }
 
-// marked is the limit of that mark, nil if there is none any more.
+// marked returns the limit of that mark, nil if it no longer exists.
 func (t *table) marked(mark uint64) *limit {
 	for _, limit := range t.limits {
 		if limit.mark == mark {
@@ -155,8 +155,7 @@ func (t *table) marked(mark uint64) *limit {
 	return nil
 }
 
-// look brings v up to date with an account of a limit, for a request of so many
-// tokens.
+// look updates v with an account of a limit, for a request of that many tokens.
 func (l *Ledger) look(v *Verdict, limit *limit, i uint32, tokens int64, now time.Duration) {
 	l.lookAt(v, limit, &l.accounts[i], tokens, now)
 }
@@ -195,8 +194,8 @@ func (l *Ledger) lookAt(v *Verdict, limit *limit, a *account, tokens int64, now 
 	}
 }
 
-// worse reports whether a limit says more than v: it is reached and the wait is
-// longer, or less of it is left.
+// worse reports whether a limit is tighter than v: it is reached and the wait is longer, or
+// less of it is left.
 func worse(v *Verdict, over bool, wait time.Duration, left float64) bool {
 	if over != v.Refused {
 		return over
@@ -207,8 +206,8 @@ func worse(v *Verdict, over bool, wait time.Duration, left float64) bool {
 	return left < float64(v.Remaining)/float64(v.Tokens)
 }
 
-// Settle notes how a charged request ended: with so many tokens of output, or without
-// having cost anything, and then its charge is taken back.
+// Settle notes how a charged request ended: with that many tokens of output, or free of
+// charge, which reverses its charge.
 func (l *Ledger) Settle(ch *Charge, output int, free bool) {
 	if !ch.Made() {
 		return

@@ -29,8 +29,8 @@ type Ledger struct {
 	scanned    int             // the last slot that Reports has looked at
 }
 
-// table is what a configuration says. It is immutable, but for the counts of its
-// limits, which the ledger's lock guards.
+// table is a configuration made ready. It is immutable except for the counts of its limits,
+// which the ledger's lock guards.
 type table struct {
 	keys     map[ID]*named
 	groups   [][]*limit // by set of dimensions, in the order of the configuration
@@ -44,8 +44,8 @@ type named struct {
 	tenantID     ID
 }
 
-// New returns a ledger that counts nothing until Apply. Clock never goes back. Keys
-// are hashed with secret, which agents that share what they count have in common.
+// New returns a ledger that counts nothing until Apply. Clock never goes back. Keys are
+// hashed with secret, which is the same in all agents that share their counts.
 func New(clock func() time.Duration, secret []byte) *Ledger {
 	l := &Ledger{
 		clock: clock, byKey: map[accountKey]uint32{}, most: DefaultMostAccounts,
@@ -138,7 +138,7 @@ type Client struct {
 // Named reports whether the key has a name.
 func (c *Client) Named() bool { return c.known != nil }
 
-// Name is that of the client's key: "" = it has none.
+// Name is the name of the client's key, "" if it has none.
 func (c *Client) Name() string {
 	if c.known == nil {
 		return ""
@@ -146,7 +146,7 @@ func (c *Client) Name() string {
 	return c.known.name
 }
 
-// Tenant is that of the client's key, "" if it has none.
+// Tenant is the tenant of the client's key, "" if it has none.
 func (c *Client) Tenant() string {
 	if c.known == nil {
 		return ""
@@ -154,8 +154,8 @@ func (c *Client) Tenant() string {
 	return c.known.tenant
 }
 
-// Identify finds who has the key, which may be empty. It does not allocate, and
-// nothing of the key is kept.
+// Identify finds the client of a key, which may be empty. It does not allocate, and does
+// not keep the key.
 func (l *Ledger) Identify(key []byte) (c Client) {
 	t := l.table.Load()
 	if t == nil || len(key) == 0 {

@@ -54,8 +54,7 @@ type Config struct {
 	Limits []Limit
 	// Together counts all keys without a name as one.
 	Together bool
-	// MostAccounts bounds what is counted apart, besides what has a name; 0 =
-	// DefaultMostAccounts.
+	// MostAccounts bounds the accounts without a name; 0 = DefaultMostAccounts.
 	MostAccounts int
 }
 
@@ -78,9 +77,8 @@ const (
 
 func (w Window) String() string { return [...]string{"minute", "day"}[w] }
 
-// span is the length of the window, and step that of the parts in which it slides.
-// What was used counts for a step more than a window at most, and for the whole of
-// one at least.
+// span is the length of the window, and step that of the parts in which it slides. Used
+// tokens count for at least one window, and at most one step more.
 func (w Window) span() time.Duration { return [...]time.Duration{time.Minute, 24 * time.Hour}[w] }
 func (w Window) step() time.Duration {
 	return [...]time.Duration{3 * time.Second, 30 * time.Minute}[w]
@@ -96,7 +94,7 @@ type limit struct {
 	exhausted [windows]string // the message for the client
 	tooLarge  [windows]string
 	refused   uint64
-	overflow  uint32 // slot of the account of what has none of its own
+	overflow  uint32 // slot of the account that clients without their own share
 }
 
 func newLimit(l Limit) *limit {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A snapshot is what a ledger has counted, for its next life after a restart: for each
-// account its limit, its id and, for each window, pairs of the age of a part, in steps,
-// and its tokens. Ages are those of the snapshot.
+// A snapshot holds the counts of a ledger, for its next life after a restart: for each
+// account its limit, its id and, for each window, pairs of the age of a part, in steps, and
+// its tokens. Ages are relative to the snapshot.
 const snapshotVersion = 1
 
-// Snapshot appends what is counted in windows.
+// Snapshot appends the counts of all windows.
 func (l *Ledger) Snapshot(dst []byte) []byte {
 	dst = append(dst, snapshotVersion)
 	for from := 0; l.step(&from, func(a *account, now time.Duration) {
@@ -48,7 +48,7 @@ func (c *counter) snapshot(dst []byte, w Window, now time.Duration) []byte {
 
 var errDamaged = errors.New("what was counted of tokens is damaged, or of another version")
 
-// Restore adds what a snapshot of an earlier life has, of the limits that there are. age
+// Restore adds the counts of a snapshot of an earlier life, for the limits that exist. age
 // is how old it is.
 func (l *Ledger) Restore(b []byte, age time.Duration) error {
 	t := l.table.Load()

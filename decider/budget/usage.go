@@ -75,7 +75,7 @@ func (l *Ledger) Usage() []Usage {
 	return list
 }
 
-// LimitStatus is a limit as it stands.
+// LimitStatus is the state of a limit.
 type LimitStatus struct {
 	Name      string `json:"name"`
 	By        string `json:"by"` // "all" = nothing is counted apart
@@ -89,14 +89,14 @@ type LimitStatus struct {
 // Status is what the ledger counts.
 type Status struct {
 	Limits []LimitStatus `json:"limits"`
-	// Accounts are those of keys without a name, Most of them at most. Overflowed
-	// requests found no room and were counted together.
+	// Accounts are those of keys without a name; Most bounds them. Overflowed counts
+	// requests that found no room and were counted together.
 	Accounts   int    `json:"accounts"`
 	Most       int    `json:"max_accounts"`
 	Overflowed uint64 `json:"overflowed"`
 }
 
-// Status returns the limits as they stand; nil if nothing is counted.
+// Status returns the state of the limits; nil if nothing is counted.
 func (l *Ledger) Status() *Status {
 	if !l.On() {
 		return nil
@@ -131,8 +131,8 @@ func (l *Ledger) Status() *Status {
 	return s
 }
 
-// stepSize is how many accounts are looked at with the ledger locked, where all are:
-// decisions wait meanwhile.
+// stepSize is how many accounts a walk over all of them visits at a time with the ledger
+// locked: decisions wait meanwhile.
 const stepSize = 256
 
 // step calls f for the next accounts from a slot on, and reports whether there are more.

@@ -9,19 +9,19 @@ type counter struct {
 	sum   int64
 }
 
-// epoch is the time by the ledger's clock to which parts are numbered: before any
-// that an earlier life may have counted.
+// epoch is the origin of the numbers of parts, on the ledger's clock: earlier than any part
+// of an earlier life.
 const epoch = 30 * 24 * time.Hour
 
 // part is the number of the part of a time.
 func part(w Window, at time.Duration) int64 { return int64((at + epoch) / w.step()) }
 
-// slidesOut is the time until what is used now is out of the window.
+// slidesOut is the time until tokens used now are out of the window.
 func (w Window) slidesOut(now time.Duration) time.Duration {
 	return time.Duration(part(w, now)+int64(w.span()/w.step())+1)*w.step() - epoch - now
 }
 
-// advance forgets what is older than the window.
+// advance drops parts that are older than the window.
 func (c *counter) advance(w Window, now time.Duration) {
 	n := part(w, now)
 	if c.parts == nil || n <= c.at {
@@ -40,8 +40,8 @@ func (c *counter) advance(w Window, now time.Duration) {
 	}
 }
 
-// add counts tokens that were used at a time, which may be negative to take some
-// back. What is older than the window does not count.
+// add counts tokens that were used at that time; a negative number takes some back. Tokens
+// older than the window do not count.
 func (c *counter) add(w Window, tokens int64, at, now time.Duration) {
 	if c.parts == nil {
 		c.parts = make([]int64, w.span()/w.step()+1)
@@ -61,7 +61,7 @@ func (c *counter) add(w Window, tokens int64, at, now time.Duration) {
 // mostTokens bounds what one part counts, so that sums cannot overflow.
 const mostTokens = 1 << 50
 
-// until is the time until no more than left of what is counted counts.
+// until is the time until at most left of the counted tokens still count.
 func (c *counter) until(w Window, left int64, now time.Duration) time.Duration {
 	if c.sum <= left {
 		return 0

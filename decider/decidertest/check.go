@@ -11,8 +11,8 @@ import (
 // Draws is how many draws the distribution tests make.
 const Draws = 60_000
 
-// CheckShare fails the test unless got of n draws is within five standard
-// deviations of what the probability share gives.
+// CheckShare fails the test unless got of n draws is within five standard deviations of the
+// expectation for the probability share.
 func CheckShare(t testing.TB, what string, got, n int, share float64) {
 	t.Helper()
 	mean := float64(n) * share

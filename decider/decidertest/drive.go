@@ -11,7 +11,7 @@ func (p *Pool) Request(change ...func(*decider.Request)) *decider.Request {
 	return r
 }
 
-// Send has the pool decide one request, which is in flight from then on.
+// Send lets the pool decide one request, which is in flight from then on.
 func (p *Pool) Send(change ...func(*decider.Request)) (decider.Decision, decider.ID) {
 	var d decider.Decision
 	r := p.Request(change...)
@@ -19,8 +19,8 @@ func (p *Pool) Send(change ...func(*decider.Request)) (decider.Decision, decider
 	return d, r.ID
 }
 
-// SendTo has the pool decide one request, and the proxy connect it to that
-// replica, whatever the decision was.
+// SendTo lets the pool decide one request, and reports that the proxy has connected it to
+// that replica, whatever the decision was.
 func (p *Pool) SendTo(replica string, change ...func(*decider.Request)) decider.ID {
 	_, id := p.Send(change...)
 	p.Connected(id, []byte(replica))

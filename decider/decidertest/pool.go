@@ -46,8 +46,8 @@ type Pool struct {
 	adopted map[string][]decider.ID // by replica, see SetInFlight
 }
 
-// New returns a pool of n replicas that policy orders. Each change alters its
-// configuration first.
+// New returns a pool of n replicas with that policy. Each change alters its configuration
+// first.
 func New(policy decider.Policy, n int, change ...func(*decider.PoolConfig)) *Pool {
 	p := &Pool{
 		Clock:   &Clock{},

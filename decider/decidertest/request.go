@@ -22,8 +22,8 @@ func Keys(dst []uint64, document, n int) []uint64 {
 	return dst
 }
 
-// Document makes the prompt of a request the first n blocks of a document, and
-// so many tokens more. The answer is streamed.
+// Document makes the prompt of a request the first n blocks of a document, and more tokens
+// after them. The answer is streamed.
 func Document(document, n, more int) func(*decider.Request) {
 	return func(r *decider.Request) {
 		r.Blocks = Keys(r.Blocks[:0], document, n)

@@ -8,9 +8,9 @@ import "sort"
 // or because no request uses it and it waits in the list of evictable blocks,
 // least recently released first.
 //
-// A reported Cache, which has a source, holds what the engine's KV-cache events
-// say. It has entries only for the blocks that requests use: a block is present
-// because the engine reported it, or because it is reserved.
+// A reported Cache, which has a source, holds what the engine's KV-cache events report. It
+// has entries only for the blocks that requests use: a block is present because the engine
+// reported it, or because it is reserved.
 type Cache struct {
 	slot     int
 	index    *index // nil = closed
@@ -78,8 +78,8 @@ func (c *Cache) SetCapacity(blocks int) {
 	c.evict()
 }
 
-// Reserve adds a request that is on its way, and evicts at once what has to go
-// for its blocks, so that the next request finds it gone.
+// Reserve adds a request that is on its way. It evicts other blocks for it at once, so that
+// the next request finds them gone.
 func (c *Cache) Reserve(blocks []uint64, now uint32) {
 	for _, key := range blocks {
 		e := &c.entries[c.ensure(key, now)]
@@ -106,8 +106,8 @@ func (c *Cache) Cancel(blocks []uint64) {
 	}
 }
 
-// Pin notes that a reserved request runs, and uses so many unkeyed blocks
-// besides: the partial block at the end of its prompt, and its output.
+// Pin notes that a reserved request runs. unkeyed is how many blocks it uses besides: the
+// partial block at the end of its prompt, and its output.
 func (c *Cache) Pin(blocks []uint64, unkeyed int) {
 	for _, key := range blocks {
 		i := c.find(key)
@@ -155,8 +155,8 @@ func (c *Cache) Unpin(blocks []uint64, unkeyed int) {
 	c.evict()
 }
 
-// Touch notes that a request with these blocks was sent, for a Cache that follows
-// requests no further than that: the blocks become the last to be evicted.
+// Touch notes that a request with these blocks was sent, for a Cache that does not follow
+// requests any further: the blocks become the last to be evicted.
 func (c *Cache) Touch(blocks []uint64, now uint32) {
 	for k := len(blocks) - 1; k >= 0; k-- {
 		i := c.ensure(blocks[k], now)
@@ -336,7 +336,7 @@ func (c *Cache) growTable(size int) {
 	}
 }
 
-// released removes i as far as nothing uses it any more.
+// released removes i if nothing uses it any more.
 func (c *Cache) released(i uint32) {
 	e := &c.entries[i]
 	if c.source == 0 {

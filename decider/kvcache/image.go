@@ -9,8 +9,8 @@ import (
 // listed without the lock of its owner.
 type Image struct{ entries []entry }
 
-// Copy makes m a copy of c. A reported Cache, whose engine reports its blocks
-// again, gives an empty one.
+// Copy makes m a copy of c. The copy of a reported Cache is empty, as its engine reports
+// its blocks again.
 func (m *Image) Copy(c *Cache) {
 	m.entries = m.entries[:0]
 	if c.source == 0 {
@@ -50,8 +50,8 @@ func (c *Cache) Expect(n int) {
 // fetchedAtOnce is how many keys are looked for in memory at a time.
 const fetchedAtOnce = 32
 
-// fetch reads where the keys have their places: memory that is not in the processor's
-// caches comes for all of them together, not for one after the other.
+// fetch reads the places of the keys, so that the processor loads them into its caches all
+// at once, not one after the other.
 func (x *index) fetch(keys []uint64) {
 	for _, key := range keys {
 		h := key * golden
@@ -61,10 +61,9 @@ func (x *index) fetch(keys []uint64) {
 	}
 }
 
-// Restore adds blocks that the cache is believed to hold, in the order of
-// AppendKeys. They are evicted before those that it holds already; what does not
-// fit beside these is left out, the first keys first. It does nothing to a
-// reported Cache.
+// Restore adds blocks that the cache is believed to hold, in the order of AppendKeys. They
+// are evicted before those that it holds already. If not all fit beside these, the first
+// keys are left out. It does nothing to a reported Cache.
 func (c *Cache) Restore(keys []uint64, now uint32) {
 	if c.source != 0 {
 		return
@@ -118,7 +117,7 @@ func (m *Model) RaiseRate(key uint64, rate float32, now uint32) {
 	for _, index := range m.indexes {
 		if e := index.find(key); e != nil && e.decayed(now) < rate {
 			e.requests, e.at = rate, now
-			e.since = now - decayTime // what others report, or an earlier life, is not of just now
+			e.since = now - decayTime // reports of others, or of an earlier life, are not recent
 			return
 		}
 	}

@@ -34,7 +34,7 @@ const shardBits = 6
 // decayTime is after how long a request counts for 1/e.
 const decayTime = 60_000 // milliseconds
 
-// forgotten is the count of requests below which those that come are a new series.
+// forgotten is the count of requests below which the next request begins a new series.
 const forgotten = 0.5
 
 // find returns the e of key, or nil. The pointer is valid until the next

@@ -34,7 +34,7 @@ func Content(k *keyed.Key, tokens []uint32) uint64 {
 	return d.Sum64()
 }
 
-// Mix adds to the content of a block what distinguishes it besides its tokens,
+// Mix adds to the content of a block whatever else distinguishes it besides its tokens,
 // such as an image.
 func Mix(k *keyed.Key, content uint64, other []byte) uint64 {
 	return bits.RotateLeft64(content, 1) ^ k.Sum(1, other)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Tier is a kind of memory that holds blocks. Prompts are computed in that of the
-// GPU; blocks of a slower one are copied there first.
+// Tier is a kind of memory that holds blocks. Prompts are computed on the GPU; blocks on a
+// slower tier are copied there first.
 type Tier uint8
 
 // The tiers, fastest first.
@@ -75,7 +75,8 @@ func (c *Cache) lower(t Tier) *Cache {
 	return c.below[k]
 }
 
-// keep notes that a block was evicted to the tier of c, and becomes the last to go.
+// keep notes that a block was evicted to the tier of c. It becomes the last to be evicted
+// from there.
 func (c *Cache) keep(key uint64) {
 	block := [1]uint64{key}
 	c.Touch(block[:], 0)
@@ -125,9 +126,9 @@ next:
 	return gpu, slow
 }
 
-// MatchTiers is Match, and counts besides, for the replica in each slot, the blocks
-// after those that are on slower tiers, each on the fastest that has it. An engine
-// looks there for what follows the part on its GPU.
+// MatchTiers is Match. In addition it counts, for the replica in each slot, the following
+// blocks that are on slower tiers, each on the fastest that has it: an engine looks there
+// for the blocks after those on its GPU.
 func (m *Model) MatchTiers(blocks []uint64, depth []int32, slow []Slow) (_ []int32, best int32, _ []Slow) {
 	depth, best = m.Match(blocks, depth)
 	slow = slices.Grow(slow[:0], len(depth))[:len(depth)]

@@ -19,7 +19,7 @@ var reasonNames = [Reasons]string{"queue_full", "waited_too_long", "deadline", "
 // String is the reason in one word, for logs and metrics.
 func (r Reason) String() string { return reasonNames[r] }
 
-// Count is what a band had of one class of tenants since the start.
+// Count counts the requests of one class of tenants in a band since the start.
 type Count struct {
 	Held     uint64          // requests that had to wait
 	Admitted uint64          // requests that a replica was found for
@@ -48,8 +48,8 @@ func (c *Count) Wait(d time.Duration) {
 	c.Seconds += s
 }
 
-// Counters is what the bands of a pool had: counts by class of tenants, and the
-// rate at which prefill work comes.
+// Counters are the counts of a pool's bands by class of tenants, and the rates at which
+// prefill work arrives.
 type Counters struct {
 	*Settings
 	counts   [][]Count // by band and class
@@ -93,12 +93,12 @@ func (c *Counters) Of(band int, tenant uint64) *Count {
 	return &c.counts[c.Clamp(band)][c.classes[tenant]]
 }
 
-// Arrived notes prefill work that came, in tokens.
+// Arrived notes that prefill work has arrived, in tokens.
 func (c *Counters) Arrived(band int, work float64, now time.Duration) {
 	c.arrivals[band].add(work, now)
 }
 
-// ArrivalRate is the prefill work that comes, in tokens/s.
+// ArrivalRate is the rate at which prefill work arrives, in tokens/s.
 func (c *Counters) ArrivalRate(band int, now time.Duration) float64 {
 	return c.arrivals[band].perSecond(now)
 }

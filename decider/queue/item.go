@@ -34,12 +34,11 @@ func (it *Item[T]) Due() float64 { return it.due }
 // has waited for its band's TTL.
 func (it *Item[T]) Late() bool { return it.late }
 
-// Aged is so much prefill work less what the item has waited: the order ByWork.
-// speed is the prefill speed of a replica in tokens/s.
+// Aged is the key of the order ByWork: prefill work, less a credit for the time that the
+// item has waited. speed is the prefill speed of a replica in tokens/s.
 func (it *Item[T]) Aged(work, speed float64, now time.Duration) float64 {
 	return work - ageing*speed*(now-it.At).Seconds()
 }
 
-// ageing is the tokens of shorter prompts, as a share of what a replica
-// computes meanwhile, that waiting makes up for.
+// ageing is that credit, as a share of the tokens that a replica computes during the wait.
 const ageing = 0.1

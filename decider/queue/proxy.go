@@ -14,7 +14,7 @@ type Proxy struct {
 	ended rate    // of requests
 }
 
-// proxyBand is what a band has sent to the proxy.
+// proxyBand is the state of a band whose requests wait in the proxy.
 type proxyBand struct {
 	flows    map[uint64]*flow // tenants ahead of tag
 	tag      float64          // start tag of the tenant last served
@@ -44,8 +44,8 @@ type Slot struct {
 	Start  float64 // its tenant's start tag, for Served
 }
 
-// Next is the slot of a request that comes now. speed is the prefill speed of a
-// replica, total that of all together, in tokens/s.
+// Next returns the slot of a new request. speed is the prefill speed of a replica,
+// total that of all together, in tokens/s.
 func (p *Proxy) Next(e Entry, now time.Duration, speed, total float64) Slot {
 	b, c := &p.bands[e.Band], &p.Settings.bands[e.Band]
 	f := b.flows[e.Tenant]
@@ -91,8 +91,7 @@ func (b *proxyBand) forget(f *flow) {
 	}
 }
 
-// Served notes that the first byte of a request has come, whose slot had that
-// start tag: its turn was now.
+// Served notes the first byte of a request whose slot had that start tag: its turn was now.
 func (p *Proxy) Served(band int, start float64) {
 	b := &p.bands[p.Clamp(band)]
 	b.tag = max(b.tag, start)
@@ -121,8 +120,8 @@ func (p *Proxy) Excess(band, places int) (n int) {
 	return max(0, n-places)
 }
 
-// Waiting is how many requests of the band wait in the proxy, whose servers
-// take no more than their places.
+// Waiting is how many requests of the band wait in the proxy, if its servers take no more
+// than places requests.
 func (p *Proxy) Waiting(band, places int) int {
 	return min(p.Excess(band, places), p.bands[band].inFlight)
 }

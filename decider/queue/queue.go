@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Queue is all that waits for the replicas of a pool, with values of type T.
+// Queue holds the requests that wait for the replicas of a pool, with values of type T.
 type Queue[T any] struct {
 	*Settings
 	bands []band[T]
@@ -18,7 +18,7 @@ type Queue[T any] struct {
 	tag   float64 // start tag of the weighted band last served
 }
 
-// band is what waits in a band.
+// band holds the waiting items of a band.
 type band[T any] struct {
 	tenants map[uint64]*Tenant[T] // those with items, and those ahead of tag
 	backlog ordered[*Tenant[T]]   // those with items, by start tag
@@ -179,7 +179,7 @@ func (q *Queue[T]) Overdue(now time.Duration) *Item[T] {
 	return nil
 }
 
-// Postpone has an item wait for longer. Its place does not change.
+// Postpone delays when an item is due. Its place does not change.
 func (q *Queue[T]) Postpone(it *Item[T], by time.Duration) {
 	q.due.remove(it.due, it.seq)
 	it.due += by.Seconds()

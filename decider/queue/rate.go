@@ -24,7 +24,7 @@ func (r *rate) add(x float64, now time.Duration) {
 	r.at = now
 }
 
-// perSecond makes up for a past that is shorter than the memory.
+// perSecond corrects for a history that is shorter than the memory.
 func (r *rate) perSecond(now time.Duration) float64 {
 	if !r.some {
 		return 0

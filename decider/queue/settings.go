@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config describes the bands of a queue and the tenants with a share of their own.
+// Config describes the bands of a queue and the tenants with their own share.
 type Config struct {
 	Bands  []Band // the most urgent first; at least one
 	Shares []Share
@@ -47,7 +47,7 @@ type Order uint8
 const (
 	ByArrival  Order = iota // first come, first served
 	ByDeadline              // earliest deadline first; requests without one come last
-	ByWork                  // shortest prefill first, less what it has waited
+	ByWork                  // shortest prefill first, less a credit for waiting
 	Orders                  // the number of orders
 )
 

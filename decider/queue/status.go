@@ -13,7 +13,7 @@ type BandStatus struct {
 	Counts map[string]CountStatus `json:"counts"`
 }
 
-// CountStatus is what a band had of one class of tenants since the start.
+// CountStatus is a Count for people.
 type CountStatus struct {
 	Held        uint64            `json:"held"`
 	Admitted    uint64            `json:"bound"`

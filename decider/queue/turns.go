@@ -1,8 +1,8 @@
 package queue
 
-// Turns are the indexes of the bands in which something waits, in the order of
-// their turn: strict bands in their order, then those with weights by what they
-// have had. The result is valid until the next call of Turns or Head.
+// Turns returns the indexes of the bands with waiting items, in the order of their turns:
+// strict bands in their order, then those with weights by the work that they have had. The
+// result is valid until the next call of Turns or Head.
 func (q *Queue[T]) Turns() []int {
 	q.turns = q.turns[:0]
 	for i := range q.bands {
@@ -26,13 +26,13 @@ func (q *Queue[T]) Turns() []int {
 // Tenants is the number of tenants that wait in a band.
 func (q *Queue[T]) Tenants(band int) int { return q.bands[band].backlog.len() }
 
-// Tenant is the tenant whose turn in the band comes as number i.
+// Tenant returns the tenant with turn i in the band.
 func (q *Queue[T]) Tenant(band, i int) *Tenant[T] { return q.bands[band].backlog.at(i) }
 
 // Head is the item that is first in line. There must be one.
 func (q *Queue[T]) Head() *Item[T] { return q.Tenant(q.Turns()[0], 0).Item(0) }
 
-// WorkAhead is the work that goes before a request of that band which comes now.
+// WorkAhead is the work ahead of a new request of that band.
 func (q *Queue[T]) WorkAhead(band int) (work float64) {
 	for i := range q.bands {
 		if i <= band && !q.weighted(i) || q.weighted(band) {
@@ -60,7 +60,7 @@ func (q *Queue[T]) Charge(e Entry) {
 		defer func() { b.backlog.insert(t.start, t.id, t) }()
 	}
 	t.start = max(t.start, b.tag)
-	// It was its turn there. It is no turn here before those that wait.
+	// It had its turn there. That must not give it a turn here before those that wait.
 	turn := t.start
 	if b.backlog.len() > 0 {
 		turn = min(turn, b.backlog.at(0).start)

@@ -34,7 +34,7 @@ func (r *rankIndex) applyEvent(e *event) {
 	}
 	n := uint64(len(e.hashes))
 	if tier != kvcache.GPU && len(e.tokens) == 0 {
-		// An engine may copy blocks without saying again what they are.
+		// An engine may copy blocks without repeating their contents.
 		for _, h := range e.hashes {
 			r.store(t.findOrAdd(h), tier)
 		}
@@ -73,9 +73,9 @@ func (r *rankIndex) store(s *slot, tier kvcache.Tier) {
 	}
 }
 
-// follows reports whether e is of the group of layers that is followed: the first
-// that keeps whole prompts, or else the first. What is cached of a prompt is at most
-// what such a group has, and a window that is gone does not shorten it.
+// follows reports whether e is of the group of layers that is followed: the first that
+// keeps whole prompts, or else the first. The cached part of a prompt is at most what such
+// a group has; blocks that a sliding window dropped do not shorten it.
 func (r *rankIndex) follows(e *event, tier kvcache.Tier) bool {
 	if tier == kvcache.GPU && e.kind == eventStored && (!r.grouped || r.partial && !e.partial) {
 		if r.grouped && e.group != r.group {

@@ -244,7 +244,7 @@ func (e *event) field(name string, b []byte) (_ []byte, err error) {
 }
 
 // partialKind reports whether layers of that kind keep only a part of each prompt.
-// What is not known is taken to keep all of it.
+// Unknown kinds are assumed to keep all of it.
 func partialKind(kind []byte) bool {
 	for _, part := range partialKinds {
 		if bytes.Contains(kind, part) {
@@ -280,9 +280,9 @@ func readText(b []byte) (s, rest []byte, err error) {
 	return msgp.ReadStringZC(b)
 }
 
-// splitExtraKeys takes apart a block's extra keys other than the adapter's name,
-// which has a field of its own. If one string is left, it is single. rest is all of
-// the encoded keys, or nil if none is left.
+// splitExtraKeys splits a block's extra keys, except for the adapter's name, which has its
+// own field. If one string is left, it is single. rest is all of the encoded keys, or nil
+// if none is left.
 func splitExtraKeys(extra, lora []byte) (single, rest []byte) {
 	if len(extra) == 0 || msgp.NextType(extra) != msgp.ArrayType {
 		return nil, nil

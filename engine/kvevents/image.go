@@ -8,10 +8,10 @@ import (
 	"pointsman/prompt"
 )
 
-// An image is what an Index knows, for its next life after a restart of the agent: of each
-// rank the blocks of the snapshot that no missing batch precedes, and the number and hash of
-// its last batch. The next life goes on with the batches after that one, if the engine's
-// replay still has it, and else begins anew as after a broken connection.
+// An image is the memory of an Index for its next life, after a restart of the agent: for
+// each rank, the blocks of the snapshot that no missing batch precedes, and the number and
+// hash of its last batch. The next life continues with the batches after that one, if the
+// engine's replay still has it. Otherwise it starts over, as after a broken connection.
 const imageVersion = 1
 
 // Flags of a rank in an image.
@@ -23,7 +23,7 @@ const (
 	imageRemovesSlow
 )
 
-// imageTiers is by how much the tiers of a block are shifted beside its state, the GPU as 0.
+// imageTiers is the shift of a block's tiers beside its state; the GPU is 0.
 const imageTiers = 5
 
 // maxRankName bounds the name of a rank in an image.
@@ -32,7 +32,7 @@ const maxRankName = 300
 // errImage is the error of an image that cannot be read.
 var errImage = errors.New("not an image of KV-cache blocks, or a damaged one")
 
-// AppendImage appends an image of x to dst. It holds the lock for each rank apart.
+// AppendImage appends an image of x to dst. It takes the lock for each rank separately.
 func (x *Index) AppendImage(dst []byte) []byte {
 	x.mu.Lock()
 	ranks := append([]*rankIndex(nil), x.ranks...)
@@ -50,14 +50,14 @@ func (x *Index) AppendImage(dst []byte) []byte {
 	return dst
 }
 
-// meaning is equal where keys mean the same.
+// meaning is equal for indexes with the same keys.
 func (x *Index) meaning() uint64 {
 	k := x.pool.Hashing()
 	return kvcache.Key(k, prompt.Seed(k, []byte(x.pool.Name()), nil, nil), kvcache.Content(k, []uint32{1, 2, 3, 4}))
 }
 
 // appendImage appends an image of the rank: its name, its place in the sequence of
-// batches, and its blocks. A block with a key needs nothing else but its hash.
+// batches, and its blocks. A block with a key needs nothing but its hash.
 func (r *rankIndex) appendImage(dst []byte) []byte {
 	which, a := live, &r.snapshots[live]
 	if r.confirming {
@@ -139,8 +139,8 @@ func ReadImage(b []byte) (*Image, error) {
 	return m, nil
 }
 
-// Restore gives x what an earlier life knew, for the ranks that are followed from now on.
-// It reports whether that can be used.
+// Restore makes x use the image of an earlier life for the ranks that are followed from now
+// on. It reports whether the image can be used.
 func (x *Index) Restore(m *Image) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -151,7 +151,7 @@ func (x *Index) Restore(m *Image) bool {
 	return true
 }
 
-// load gives the rank what an earlier life knew of it, if anything.
+// load restores what an earlier life knew about the rank, if anything.
 func (r *rankIndex) load() {
 	x := r.index
 	m, ok := x.restored[r.name]
@@ -190,7 +190,7 @@ func (r *rankIndex) loadBlock(d *imageReader) {
 	held := tiers(state[0]>>imageTiers) ^ bit(kvcache.GPU)
 	switch state[0] & (1<<imageTiers - 1) {
 	case slotIdentified | slotKeyed:
-		// What preceded it is not known any more: it is taken for a first one.
+		// The block before it is no longer known: it counts as a first one.
 		s.key = d.fixed()
 		s.state |= slotIdentified | slotKeyed | slotFirst
 	case slotIdentified:

@@ -1,7 +1,7 @@
-// Package kvevents follows the KV-cache events that engines publish over ZeroMQ.
-// For each replica it keeps an index of the blocks that the events prove to be
-// cached, and reports each change to the pool. Lost batches are asked for again;
-// until a replay delivers them, the index holds only what the later batches prove.
+// Package kvevents follows the KV-cache events that engines publish over ZeroMQ. For each
+// replica it keeps an index of the blocks that the events prove to be cached, and reports
+// each change to the pool. It requests lost batches again; until a replay delivers them,
+// the index holds only what the later batches prove.
 package kvevents
 
 import (
@@ -13,9 +13,9 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// Index is what the events of one replica's ranks prove to be in its KV cache. It
-// reports changes to the pool. It is safe for concurrent use: its lock also guards
-// the rankIndexes and their tables. It calls the pool with the lock held.
+// Index holds the blocks that the events of one replica's ranks prove to be in its KV
+// cache. It reports changes to the pool. It is safe for concurrent use: its lock also
+// guards the rankIndexes and their tables. It calls the pool with the lock held.
 type Index struct {
 	ctx     context.Context // of the connections that engines make; nil = it never ends
 	pool    *decider.Pool
@@ -38,7 +38,7 @@ type holder struct {
 	tier kvcache.Tier
 }
 
-// Status is what is known of the KV-cache events of one replica.
+// Status describes the KV-cache events of one replica.
 type Status struct {
 	Online int `json:"online"` // ranks that are connected
 	Blocks int `json:"blocks"` // in the caches of all ranks, on their GPUs
@@ -69,7 +69,7 @@ func (x *Index) Follow(ctx context.Context, events, replay string, log func(msg 
 	f.run(ctx)
 }
 
-// newRank adds a rank of that name, whose cache is taken to be empty unless an earlier life
+// newRank adds a rank of that name. Its cache is assumed to be empty unless an earlier life
 // knew it. A rank without a name is not remembered.
 func (x *Index) newRank(name string) *rankIndex {
 	x.mu.Lock()
@@ -100,7 +100,7 @@ func (x *Index) addOnline(n int) {
 	x.status.Online += n
 }
 
-// startFollowing makes the pool go by the events instead of its own prediction.
+// startFollowing makes the pool use the events instead of its own prediction.
 func (x *Index) startFollowing() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -119,9 +119,9 @@ func (x *Index) stopFollowing() {
 	}
 }
 
-// adopt notes that the engine's blocks have so many tokens. If the pool goes by that
-// size from now on and nothing is known of the cache yet, the index does too.
-// Otherwise its owner replaces it. The caller holds the lock.
+// adopt notes the size of the engine's blocks, in tokens. If the pool uses that size from
+// now on and nothing is known about the cache yet, so does the index. Otherwise its owner
+// replaces it. The caller holds the lock.
 func (x *Index) adopt(size int) {
 	if x.pool.Engine(x.replica).BlockTokens(size) != size {
 		return
@@ -147,18 +147,18 @@ func (x *Index) BlockTokens() int {
 	return x.blockTokens
 }
 
-// The index may hold a little more than the engine's cache, as the two are not
-// compared at the same moment. After an index was emptied for holding more, it is not
-// again for so many checks, twice as many each time.
+// The index may hold a little more than the engine's cache, as the two are not compared at
+// the same moment. After an index was emptied for holding more, it is not emptied again for
+// some checks, twice as many each time.
 const (
 	sizeSlack     = 1.05
 	firstPatience = 60
 	lastPatience  = 3600
 )
 
-// CheckSize empties the index if it holds more than the engine's cache, of so many
-// tokens, can hold: then removals were not reported, or something stored twice. It
-// reports whether it did. What the engine still uses comes back with the next events.
+// CheckSize empties the index if it holds more than the engine's cache of cacheTokens can
+// hold: then removals were not reported, or blocks were reported twice. It returns whether
+// it did. Blocks that the engine still uses come back with the next events.
 func (x *Index) CheckSize(cacheTokens int) (overfull bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

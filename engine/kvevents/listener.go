@@ -61,7 +61,7 @@ func (l *Listener) welcome(ctx context.Context, peer *zmtp.Conn) {
 		defer context.AfterFunc(x.ctx, func() { peer.Close() })()
 	}
 	name := ""
-	if replay != "" { // by which it shows whether it is the same rank of the same run
+	if replay != "" { // which shows whether it is the same rank of the same run
 		name = "replay " + replay
 	}
 	follow := &subscriber{rank: x.newRank(name), replay: replay, log: func(msg string, err error) { l.Log.Warn(msg, "replica", x.replica, "error", err) }}

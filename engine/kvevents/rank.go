@@ -26,11 +26,11 @@ type rankIndex struct {
 	snapshots [2]snapshot
 	target    int // the snapshot that a batch is being applied to
 	group     int // the group of layers that is followed
-	// partial means that this group keeps only a part of each prompt: another one
-	// that keeps all of it is followed once it shows.
+	// partial means that this group keeps only a part of each prompt: once a group appears
+	// that keeps all of it, that one is followed instead.
 	partial, grouped bool
 	removesSlow      bool // removals from slower tiers are reported
-	chunk            int  // blocks of the pool's in one of slower tiers
+	chunk            int  // how many of the pool's blocks are in one of a slower tier
 
 	confirming    bool              // there is a confirmed snapshot: a replay may deliver what is missing
 	buffered      map[uint64][]byte // batches that the confirmed snapshot still lacks, by number
@@ -101,7 +101,7 @@ func (r *rankIndex) recordRemoved(key uint64, tier kvcache.Tier) {
 // hasBatches reports whether any batch has arrived.
 func (r *rankIndex) hasBatches() bool { return r.confirming || r.snapshots[live].next > 0 }
 
-// countFrom1 notes that the first batch there is has number 1, as some engines count.
+// countFrom1 notes that the engine's first batch has number 1, as in some engines.
 // Nothing proves that there was no batch 0, but no gap is reported either. It takes the
 // lock.
 func (r *rankIndex) countFrom1() {

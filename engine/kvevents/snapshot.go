@@ -53,8 +53,8 @@ func (r *rankIndex) advanceConfirmed() {
 	}
 }
 
-// applyReplayed takes in a batch of a replay while there is a confirmed snapshot;
-// first is the number of the replay's first batch. It takes the lock.
+// applyReplayed applies a batch of a replay while there is a confirmed snapshot; first is
+// the number of the replay's first batch. It takes the lock.
 func (r *rankIndex) applyReplayed(number uint64, payload []byte, first uint64) error {
 	x := r.index
 	x.mu.Lock()
@@ -222,8 +222,8 @@ func (r *rankIndex) invalidate(which int) {
 	r.snapshots[which].complete = false
 }
 
-// clearSnapshot removes all blocks from a snapshot, on whichever tier they are: an
-// engine that clears its slower tiers reports that no other way.
+// clearSnapshot removes all blocks from a snapshot, on whichever tier they are: engines
+// report the clearing of slower tiers in no other way.
 func (r *rankIndex) clearSnapshot(which int) {
 	r.table.each(func(s *slot) {
 		for t := kvcache.GPU; t <= kvcache.Disk; t++ {

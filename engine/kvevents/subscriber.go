@@ -28,8 +28,8 @@ const (
 	// replayAfter is how long no event arrives before a replay is requested, to find
 	// out whether the last ones were lost.
 	replayAfter = 10 * time.Second
-	// offlineAfter is how long the pool still goes by the events of an engine after
-	// its connection broke.
+	// offlineAfter is how long the pool keeps using the events of an engine after its
+	// connection broke.
 	offlineAfter = 5 * time.Second
 )
 
@@ -195,11 +195,11 @@ func (f *subscriber) retryReplay(ctx context.Context) {
 	}
 }
 
-// nextMessage waits for a message. When none arrives for long it requests a
-// replay, in case the last one was lost.
+// nextMessage waits for a message. If none arrives for long, it requests a replay, in case
+// the last one was lost.
 func (f *subscriber) nextMessage(ctx context.Context, peer *zmtp.Conn) ([][]byte, error) {
 	for {
-		// While messages follow one another, not each of them moves the deadline.
+		// While messages arrive in quick succession, not every one moves the deadline.
 		now := time.Now()
 		if f.rank.confirming || now.Sub(f.deadlineSet) > replayAfter/10 {
 			until := now.Add(replayAfter)

@@ -8,11 +8,11 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// table maps the engine's hashes of blocks to our keys, and knows of each block in
-// which of two snapshots it is. Idle blocks, which are in no snapshot, are remembered for a while: the
-// blocks after them need their keys, and an event that stores a later block may
-// restore them. It is an open-addressed hash table with linear probing, 32 bytes a
-// slot. It lives under the lock of the Index.
+// table maps the engine's hashes of blocks to our keys, and records in which of two
+// snapshots each block is. Idle blocks, which are in no snapshot, are remembered for a
+// while: the blocks after them need their keys, and an event that stores a later block may
+// restore them. It is an open-addressed hash table with linear probing, 32 bytes a slot. It
+// lives under the lock of the Index.
 type table struct {
 	slots      []slot
 	used       int
@@ -104,9 +104,9 @@ func (t *table) findOrAdd(hash uint64) *slot {
 	return s
 }
 
-// set adds a slot to a tier in a snapshot or removes it. It reports whether a block with
-// a key was added to the live snapshot or removed from it. An engine may report a block
-// that it holds again, whenever a request uses it, and removes it once.
+// set adds a slot to a tier in a snapshot or removes it. It reports whether a block with a
+// key was added to the live snapshot or removed from it. An engine may report a block again
+// whenever a request uses it, but removes it once.
 func (t *table) set(s *slot, which int, tier kvcache.Tier, held bool) (changed bool) {
 	before, was := s.held[which]&bit(tier) != 0, s.inUse()
 	if s.held[which] &^= bit(tier); held {

@@ -6,8 +6,8 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// tier is where the blocks of e are, by the words of vLLM, SGLang, LMCache and Dynamo.
-// It is false for one that is not known: such blocks do not count.
+// tier returns where the blocks of e are, from the names used by vLLM, SGLang, LMCache and
+// Dynamo. It returns false for an unknown name: such blocks do not count.
 func (e *event) tier() (kvcache.Tier, bool) {
 	m := e.medium
 	if len(m) > 32 {
@@ -58,8 +58,8 @@ func (s tiers) each(f func(kvcache.Tier)) {
 // slow is the set of the tiers below the GPU.
 const slow = tiers(1<<kvcache.CPU | 1<<kvcache.Disk)
 
-// split takes larger blocks than the pool compares, as LMCache has, apart into such of so
-// many tokens, and returns how many each has; 1 = it did nothing.
+// split divides blocks that are larger than those the pool compares, such as LMCache's,
+// into blocks of blockTokens. It returns how many it made of each; 1 = it did nothing.
 func (e *event) split(blockTokens int) int {
 	m := e.size / max(blockTokens, 1)
 	if m < 2 || e.size%blockTokens != 0 || len(e.tokens) < len(e.hashes)*e.size || len(e.extra) > 0 {
@@ -70,8 +70,8 @@ func (e *event) split(blockTokens int) int {
 	return m
 }
 
-// splitHashes replaces each hash by those of the m blocks that it stands for. The last
-// has the hash itself: the next block's parent is that.
+// splitHashes replaces each hash by those of the m blocks that it stands for. The last one
+// keeps the hash, which is the parent of the next block.
 func (e *event) splitHashes(m int) {
 	n := len(e.hashes)
 	if m < 2 || n*m > maxEventBlocks {
@@ -88,16 +88,16 @@ func (e *event) splitHashes(m int) {
 	}
 }
 
-// Bounds of the blocks that a rank has on slower tiers. One whose engine has
-// reported none of their removals keeps fewer: they may be gone, as those of stores that
-// never say so.
+// Bounds of the blocks that a rank has on slower tiers. If its engine has reported no
+// removals there, it keeps fewer: some stores never report what they drop.
 var (
 	maxSlow    = 1 << 20 // variables for tests
 	maxUnknown = 1 << 16
 )
 
-// boundSlow forgets what is on slower tiers, if it is too much, down to seven eighths: in
-// no order, those first that were not stored since the last time and are not on the GPU.
+// boundSlow forgets blocks on slower tiers if there are too many, down to seven eighths of
+// the bound: first those that were not stored since the last time and are not on the GPU,
+// in no further order.
 func (r *rankIndex) boundSlow() {
 	limit := maxUnknown
 	if r.removesSlow {

@@ -104,8 +104,7 @@ func (f *rawFetcher) write() error {
 	return err
 }
 
-// redial connects again, to an engine that has closed the connection since its last
-// answer.
+// redial connects again to an engine that has closed the connection since its last answer.
 func (f *rawFetcher) redial() {
 	f.close()
 	f.dialed = startDial(f.host)

@@ -15,13 +15,13 @@ const (
 )
 
 // asksHealth reports whether the engine is asked for its health: only vLLM's answer is
-// known to mean this and to cost nothing. SGLang's generates a token.
+// known to mean this and to be free. SGLang's generates a token.
 func (s *Scraper) asksHealth() bool {
 	return s.seen && s.last.Kind == VLLM && s.paths[s.path][0] == '/' && (s.dead || s.failures == 0)
 }
 
-// readHealth handles the answer of /health. What is no answer changes nothing, unless
-// the engine was dead before: its server ends, and the next one takes long to start.
+// readHealth handles the answer of /health. Without an answer nothing changes, unless the
+// engine was dead before: its server ends, and the next one takes long to start.
 func (s *Scraper) readHealth(err error, now time.Duration) {
 	engine := s.pool.Engine(s.replica)
 	status, answered := errors.AsType[statusError](err)

@@ -161,7 +161,7 @@ func lookup(name []byte) (field, Kind) {
 // maxCache is more than any engine holds, in tokens.
 const maxCache = 100_000_000
 
-// maxBlock is more tokens than any block has.
+// maxBlock is more than any block has, in tokens.
 const maxBlock = 1 << 16
 
 // samples sums the samples of each field.
@@ -183,8 +183,8 @@ func (t *samples) add(f field, v float64) {
 // part of page. Read does not allocate.
 func (r *Reading) Read(page []byte) { r.ReadRank(page, nil) }
 
-// ReadRank is Read for one rank of an engine with data parallelism, by its number. What
-// is not said of any rank counts for each.
+// ReadRank is Read for one rank of an engine with data parallelism, by its number. Samples
+// without a rank count for each.
 func (r *Reading) ReadRank(page, rank []byte) {
 	*r = Reading{}
 	var t samples

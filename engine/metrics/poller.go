@@ -46,8 +46,8 @@ func NewPoller(set *metrics.Set, log *slog.Logger) *Poller {
 	return p
 }
 
-// Add starts to scrape a replica of pool. The goroutine of Run calls onAdapters with
-// the adapters that the engine lists among its models.
+// Add starts scraping a replica of pool. The goroutine of Run calls onAdapters with the
+// adapters that the engine lists among its models.
 func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, onAdapters func(names []string)) *Scraper {
 	s := newScraper(pool, replica, address, o, p.fetcher(address), p.report)
 	s.onAdapters = onAdapters
@@ -58,7 +58,7 @@ func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, onA
 	return s
 }
 
-// Remove stops to scrape a replica.
+// Remove stops scraping a replica.
 func (p *Poller) Remove(s *Scraper) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// report counts the scrapes of all engines, and logs when an engine starts or stops
-// to serve its metrics. It is safe for concurrent use.
+// report counts the scrapes of all engines, and logs when an engine starts or stops serving
+// its metrics. It is safe for concurrent use.
 type report struct {
 	log       *slog.Logger
 	successes *metrics.Counter
@@ -41,7 +41,8 @@ func (r *report) succeeded(s *Scraper, reading *Reading, took time.Duration) {
 	}
 }
 
-// dead reports that the engine says that it cannot serve, alive that it can again.
+// dead reports that the engine declares itself unable to serve, alive that it can serve
+// again.
 func (r *report) dead(s *Scraper) {
 	r.log.Warn("engine is dead, though its server answers; it gets no requests", "pool", s.pool.Name(), "replica", s.replica)
 }

@@ -74,7 +74,7 @@ type Scraper struct {
 	due        time.Duration // when to scrape next if none does
 	dueModels  time.Duration // when to request the models next
 	dueHealth  time.Duration // when to ask next whether the engine can serve
-	dead       bool          // it said that it cannot, and not since that it can
+	dead       bool          // it declared itself unable to serve, and has not recovered
 
 	path       int // index in paths
 	failures   int // scrapes in a row
@@ -89,7 +89,7 @@ type Scraper struct {
 	status  Status
 }
 
-// request is what an engine is asked for.
+// request is a kind of request to an engine.
 type request uint8
 
 const (
@@ -106,7 +106,7 @@ func newScraper(pool *decider.Pool, replica, address string, o Options, f fetche
 		rank = strconv.AppendInt(nil, int64(o.Rank.Number), 10)
 	}
 	return &Scraper{
-		// The ranks of an engine are scraped by themselves, and share the burden.
+		// The ranks of an engine are scraped separately, and share the load.
 		rank: rank, rest: restFactor * time.Duration(max(o.Rank.Of, 1)),
 		pool: pool, replica: replica, address: address, paths: paths, configured: o.configured(), fetcher: f, report: r,
 		due:    time.Duration(rand.Int64N(int64(minPause))).Round(tick),

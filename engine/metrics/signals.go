@@ -102,7 +102,7 @@ type rate struct {
 	started bool
 }
 
-// rate takes in a count and returns the rate over the last second or longer.
+// rate records a count and returns the rate over the last second or longer.
 func (f *rate) rate(count int64, now time.Duration) float64 {
 	switch elapsed := now - f.at; {
 	case count < 0:

@@ -58,8 +58,8 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 	return c
 }
 
-// newEntry is the entry of a request with these prompts. An engine runs each by
-// itself: what it has cached of one says nothing of the next.
+// newEntry is the entry of a request with these prompts. An engine runs each by itself: the
+// cached part of one says nothing about the next.
 func newEntry(k *keyed.Key, lists [][]uint32, seed uint64, blockTokens int) entry {
 	e := entry{size: blockTokens}
 	for _, tokens := range lists {

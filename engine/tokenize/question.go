@@ -20,7 +20,7 @@ type question struct {
 	fields  fields
 }
 
-// fields are what of a body concerns its tokens, apart from messages and tools.
+// fields are the fields of a body that affect its tokens, besides messages and tools.
 type fields struct {
 	Model            json.RawMessage            `json:"model"`
 	Prompt           json.RawMessage            `json:"prompt"`
@@ -44,7 +44,7 @@ func newQuestion(body []byte, form Form) (q *question, err error) {
 	}
 	err = sonic.Unmarshal(body, &q.fields)
 	if form == Chat {
-		return q, nil // the engine says what is wrong
+		return q, nil // the engine reports the error
 	}
 	if err != nil {
 		return nil, err
@@ -80,15 +80,15 @@ func idsOf(body []byte) (lists [][]uint32, ok bool) {
 	return lists, true
 }
 
-// manners are what is known of how an engine is to be asked.
+// manners are what is known about an engine's API.
 type manners struct {
 	llamaCpp bool            // as llama.cpp is
 	noRender [formCount]bool // it renders no bodies of this form
-	said     [formCount]bool // that it does not tokenize this form
+	said     [formCount]bool // it was logged that it does not tokenize this form
 	proofs   map[shape]proof // how it converts Messages; not to be read from a copy
 }
 
-// maxPeers bounds how many engines something is known of.
+// maxPeers bounds the number of engines that are remembered.
 const maxPeers = 4096
 
 // of returns what is known of the engine at an address.
@@ -101,7 +101,7 @@ func (t *Tokenizer) of(address string) manners {
 	return manners{}
 }
 
-// learn changes what is known of the engine at an address.
+// learn updates what is known about the engine at an address.
 func (t *Tokenizer) learn(address string, change func(*manners)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +145,7 @@ func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 	}
 	lists, err := t.askVLLM(address, q, known.noRender[Chat])
 	if err == nil && len(lists) > 0 && len(lists[0]) == 0 {
-		// llama.cpp has no tokens for what it does not understand.
+		// llama.cpp returns no tokens for a request that it does not understand.
 		if lists, err = t.askLlamaCpp(address, q); err != nil {
 			return nil, errPrompt
 		}
@@ -183,8 +183,7 @@ func (t *Tokenizer) askVLLM(address string, q *question, noRender bool) ([][]uin
 	})
 }
 
-// askLlamaCpp asks llama.cpp, which tokenizes text alone and applies a template for
-// another call.
+// askLlamaCpp asks llama.cpp, which tokenizes only text; another call applies the template.
 func (t *Tokenizer) askLlamaCpp(address string, q *question) ([][]uint32, error) {
 	tokenize := func(text string) ([][]uint32, error) {
 		body, err := sonic.Marshal(map[string]any{"content": text, "add_special": true, "parse_special": true})
@@ -227,14 +226,14 @@ func (t *Tokenizer) each(q *question, ask func(text string) ([][]uint32, error))
 	return all, nil
 }
 
-// beyondTokenize reports whether the template has more of a chat than vLLM's /tokenize
-// takes.
+// beyondTokenize reports whether the template uses fields of a chat that vLLM's /tokenize
+// does not take.
 func (f *fields) beyondTokenize() bool {
 	return isSet(f.ReasoningEffort) || isSet(f.Documents) || isSet(f.ResponseFormat)
 }
 
-// merged returns a body in which what a chat has beyond /tokenize is among the
-// arguments of the template, where vLLM puts it too.
+// merged returns a body in which the fields that /tokenize does not take are arguments of
+// the template, where vLLM puts them too.
 func (f *fields) merged(body []byte) ([]byte, error) {
 	var all map[string]json.RawMessage
 	if err := sonic.Unmarshal(body, &all); err != nil {
@@ -286,8 +285,8 @@ func isAbsent(err error) bool {
 	return ok && status.absent()
 }
 
-// absent reports whether the engine says that it has no such call. vLLM forbids those
-// that it was not started to serve (--enable-scale-out).
+// absent reports whether the engine says that it has no such call. vLLM forbids
+// calls that it was not started to serve (--enable-scale-out).
 func (e statusError) absent() bool {
 	switch int(e) {
 	case fasthttp.StatusForbidden, fasthttp.StatusNotFound, fasthttp.StatusMethodNotAllowed, fasthttp.StatusNotImplemented:

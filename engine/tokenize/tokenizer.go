@@ -1,6 +1,6 @@
-// Package tokenize has the engines tokenize prompts, for policies that compare exact
-// blocks of tokens. An engine applies its own chat template, so the tokens are those
-// of its KV cache.
+// Package tokenize asks the engines to tokenize prompts, for policies that compare exact
+// blocks of tokens. An engine applies its own chat template, so the tokens are those of its
+// KV cache.
 package tokenize
 
 import (
@@ -18,14 +18,14 @@ import (
 )
 
 // Tokenizer gives requests their tokens. It caches the tokens of prompts, and asks an
-// engine once for the same prompt. It is safe for concurrent use; its lock is never
+// engine only once for the same prompt. It is safe for concurrent use; its lock is never
 // held during a call.
 type Tokenizer struct {
 	clients [len(answers)]*fasthttp.Client
 	turn    atomic.Uint32 // the replica to ask first
 	cache   cache
 
-	// Log says once what the tokenizer of an engine cannot do. It is set before the
+	// Log reports, once per engine, what its tokenizer cannot do. It is set before the
 	// first request.
 	Log *slog.Logger
 
@@ -41,14 +41,13 @@ type Tokenizer struct {
 const (
 	maxCalls    = 256 // at a time
 	callTimeout = 5 * time.Second
-	// maxIdle is less than the 5 s after which most engines close a connection that
-	// they are not asked on.
+	// maxIdle is less than the 5 s after which most engines close an idle connection.
 	maxIdle = 3 * time.Second
 )
 
-// answers are the longest answers that are read, in bytes, by the length of the
-// question, and how many of them at a time from one engine. A token takes a byte of
-// the prompt at least, and eight of the answer or so.
+// answers are the longest answers that are read, in bytes, by the length of the question,
+// and how many of them at a time from one engine. A token takes at least one byte of the
+// prompt, and about eight of the answer.
 var answers = [...]struct{ question, most, calls int }{
 	{48 << 10, 1 << 20, 32},
 	{480 << 10, 8 << 20, 4},
@@ -59,7 +58,8 @@ var answers = [...]struct{ question, most, calls int }{
 func newClient(most, calls int) *fasthttp.Client {
 	return &fasthttp.Client{
 		Dial: func(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, 2*time.Second) },
-		// Calls are short: one that waits for a connection is too late anyway.
+		// Calls are short: a call that had to wait for a connection would be too late
+		// anyway.
 		MaxConnsPerHost: calls, MaxIdleConnDuration: maxIdle, MaxResponseBodySize: most,
 		// Engines close connections too, and a call changes nothing there.
 		RetryIfErr:               func(*fasthttp.Request, int, error) (resetTimeout, retry bool) { return false, true },
@@ -133,8 +133,8 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 			return true
 		}
 	}
-	// The tokens of an earlier turn show where most of the conversation is cached. The
-	// whole prompt is tokenized in the background, for the next turn.
+	// The tokens of an earlier turn already show where most of the conversation is cached.
+	// The whole prompt is tokenized in the background, for the next turn.
 	known := false
 	for k := last; k >= 0 && !known; k-- {
 		var e entry

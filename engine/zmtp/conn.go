@@ -1,7 +1,7 @@
-// Package zmtp speaks ZMTP 3.0, the transport protocol of ZeroMQ, without
-// security: enough for the publishers and subscribers of KV-cache events and for
-// their replays, on connections that either side made. What a peer may send is
-// bounded, and a peer that does not read is given up.
+// Package zmtp speaks ZMTP 3.0, the transport protocol of ZeroMQ, without security: enough
+// for the publishers and subscribers of KV-cache events and for their replays, on
+// connections that either side opened. Messages of a peer are bounded, and a peer that does
+// not read is dropped.
 package zmtp
 
 import (
@@ -125,7 +125,7 @@ func (c *Conn) frame(n int) (flags byte, body []byte, err error) {
 	}
 	c.buf = c.buf[:n]
 	for end := n + int(size); len(c.buf) < end; {
-		// The buffer grows by what has come, not by what was announced.
+		// The buffer grows with the bytes that have arrived, not with the announced length.
 		if len(c.buf) == cap(c.buf) {
 			c.buf = append(c.buf, make([]byte, max(4096, len(c.buf)))...)[:len(c.buf)]
 		}

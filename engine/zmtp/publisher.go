@@ -8,9 +8,9 @@ import (
 // maxQueued bounds the messages that wait for one subscriber.
 const maxQueued = 10_000
 
-// Publisher sends each message to every peer that has subscribed to it, as a PUB
-// socket does. It never waits for a peer: what a peer does not read in time is
-// lost to it. It is safe for concurrent use.
+// Publisher sends each message to every peer that has subscribed to it, as a PUB socket
+// does. It never waits for a peer: messages that a peer does not read in time are lost for
+// it. It is safe for concurrent use.
 type Publisher struct {
 	mu    sync.Mutex
 	peers map[*subscriber]struct{}
@@ -61,8 +61,8 @@ func (p *Publisher) Handle(c *Conn) {
 // maxTopics bounds the subscriptions of one peer.
 const maxTopics = 1000
 
-// subscribe takes in a subscription, or the end of one. It reports whether the
-// message is understood.
+// subscribe handles a subscription, or the end of one. It reports whether the message
+// is understood.
 func (p *Publisher) subscribe(s *subscriber, frames [][]byte) bool {
 	if len(frames) != 1 || len(frames[0]) == 0 || frames[0][0] > 1 {
 		return false
