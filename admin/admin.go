@@ -29,7 +29,7 @@ import (
 	"pointsman/state"
 )
 
-// maxExplain bounds the body that is to be explained, in bytes.
+// maxExplain bounds the body of /explain, in bytes.
 const maxExplain = 16 << 20
 
 // MaxConns bounds the connections of the admin endpoint.
@@ -51,11 +51,11 @@ type Server struct {
 	// before Serve.
 	Refusals func() []string
 
-	// State, unless nil, returns what is kept over a restart, for /status. It is set
-	// before Serve.
+	// State, unless nil, returns the status of the memory that survives a restart, for
+	// /status. It is set before Serve.
 	State func() state.Status
-	// Restored, unless nil, reports whether what was kept is in the pools, or need
-	// not be waited for, for /readyz. It is set before Serve.
+	// Restored, unless nil, reports whether that memory is in the pools, or is no longer
+	// waited for, for /readyz. It is set before Serve.
 	Restored func() bool
 
 	// Signals, unless nil, returns what the engines report, for /signals. It is
@@ -115,7 +115,7 @@ GET  /autoscale        load and recommended replicas of each pool, JSON; ?pool=N
 GET  /signals          what the engines report, JSON
 GET  /config           the configuration in force, YAML
 GET  /debug/decisions  the last decisions of each pool, JSON; ?pool=NAME for one
-POST /debug/watch      follow the next request of ?session=ID; GET tells what became of it, JSON
+POST /debug/watch      follow the next request of ?session=ID; GET returns its outcome, JSON
 POST /record           a trace of the traffic without text or ids, for ?for=1h, JSON lines
 POST /debug/explain    why the body would go where, JSON; ?path=/v1/… names the API
 `
@@ -222,7 +222,7 @@ type Status struct {
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 	// Budgets is nil when no tokens are counted.
 	Budgets *budget.Status `json:"budgets,omitempty"`
-	// State is what is kept over a restart, nil if nothing is.
+	// State describes the memory that survives a restart, nil if there is none.
 	State *state.Status `json:"state,omitempty"`
 }
 
@@ -260,8 +260,7 @@ func (s *Server) decisions(pool string) []decider.Record {
 	return out
 }
 
-// autoscale answers how many replicas the pools need: all pools, or the one that
-// the query names.
+// autoscale answers how many replicas each pool needs, or the one that the query names.
 func (s *Server) autoscale(ctx *fasthttp.RequestCtx) {
 	if name := ctx.QueryArgs().Peek("pool"); len(name) > 0 {
 		p := s.decider.PoolNamed(name)
@@ -319,8 +318,8 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 	writeJSON(ctx, x)
 }
 
-// clientHeaders are the headers of the request to be explained: those of this
-// one whose names begin with "Explain-", without that.
+// clientHeaders are the headers of the request to explain: those of this request whose
+// names begin with "Explain-", without that prefix.
 func clientHeaders(ctx *fasthttp.RequestCtx) ([]byte, error) {
 	const prefix = "explain-"
 	var b []byte

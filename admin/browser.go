@@ -11,10 +11,10 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// A web page that an operator visits can send requests to the admin address, and
-// read the answers once its own name resolves to that address (DNS rebinding).
-// Such requests carry the page's name as their host. They cannot have a JSON content
-// type without the permission of the server that they are sent to.
+// A web page that an operator visits can send requests to the admin address, and read the
+// answers once its own name resolves to that address (DNS rebinding). Such requests carry
+// the page's name as their host. They cannot have a JSON content type unless the server
+// permits it.
 
 // addressed reports whether the request is meant for this server: by an address, by
 // a name without a dot, which no page has, or by one of Hosts. Pages do not reach

@@ -14,7 +14,7 @@ import (
 	"pointsman/intake"
 )
 
-// writeBuild writes what was built.
+// writeBuild writes the version of the build.
 func writeBuild(w io.Writer, version string) {
 	revision := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -27,8 +27,8 @@ func writeBuild(w io.Writer, version string) {
 	metrics.WriteGaugeUint64(w, fmt.Sprintf("pointsman_build_info{version=%q,revision=%q,goversion=%q}", version, revision, runtime.Version()), 1)
 }
 
-// writeDecider writes what the decider counts. Its labels are the names of
-// pools, replicas and policies alone, which the configuration bounds.
+// writeDecider writes the decider's counts. Its labels are only names of pools, replicas
+// and policies, which the configuration bounds.
 func writeDecider(w io.Writer, in *intake.Intake) {
 	s := in.Stats()
 	metrics.WriteCounterUint64(w, "pointsman_model_unknown_total", s.ModelUnknown)
@@ -39,7 +39,7 @@ func writeDecider(w io.Writer, in *intake.Intake) {
 	}
 }
 
-// writeAutoscale writes what autoscalers go by.
+// writeAutoscale writes the input of autoscalers.
 func writeAutoscale(w io.Writer, a decider.Autoscale) {
 	gauge := func(name string, v float64) {
 		metrics.WriteGaugeFloat64(w, fmt.Sprintf("pointsman_%s{pool=%q}", name, a.Pool), v)
@@ -126,8 +126,8 @@ func writePool(w io.Writer, p decider.PoolStatus) {
 	}
 }
 
-// writeAdmission writes what waits, by band and class of tenants; both are
-// names in the configuration.
+// writeAdmission writes the queue, by band and class of tenants; both are names in the
+// configuration.
 func writeAdmission(w io.Writer, pool string, a *decider.AdmissionStatus) {
 	for _, b := range a.Bands {
 		band := fmt.Sprintf("{pool=%q,band=%q}", pool, b.Name)

@@ -14,7 +14,7 @@ const (
 	recordingStall = 10 * time.Second
 )
 
-// record streams what becomes of requests from now on, for ?for=1h at most.
+// record streams the requests that end from now on, for ?for=1h at most.
 func (s *Server) record(ctx *fasthttp.RequestCtx) {
 	most, err := time.ParseDuration(string(ctx.QueryArgs().Peek("for")))
 	if err != nil || most <= 0 || most > maxRecording {

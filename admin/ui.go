@@ -26,8 +26,8 @@ func (s *Server) pools() []decider.PoolStatus {
 	return list
 }
 
-// index answers with the status page where HTML is asked for, as browsers do, and
-// with a list of what there is in plain text otherwise.
+// index answers with the status page if the client asks for HTML, as browsers do, and
+// otherwise with a list of all paths in plain text.
 func (s *Server) index(ctx *fasthttp.RequestCtx) {
 	q := page.ParseQuery(string(ctx.URI().QueryString()))
 	if !q.Live && !bytes.Contains(ctx.Request.Header.Peek("Accept"), []byte("text/html")) {
@@ -137,7 +137,8 @@ func (s *Server) config(ctx *fasthttp.RequestCtx) {
 	ctx.SetBody(b)
 }
 
-// answerPage answers what the status page needs, and reports whether path is one of that.
+// answerPage answers the requests of the status page, and reports whether path is one of
+// those.
 func (s *Server) answerPage(ctx *fasthttp.RequestCtx, path string) bool {
 	switch path {
 	case "/":
@@ -158,7 +159,7 @@ func (s *Server) answerPage(ctx *fasthttp.RequestCtx, path string) bool {
 	return true
 }
 
-// parts of Server that the status page has alone.
+// ui is the part of Server for the status page.
 type ui struct {
 	started time.Time
 	history history.History

@@ -12,8 +12,8 @@ import (
 	"pointsman/decider/budget"
 )
 
-// writeBudgets writes what is counted of tokens. Its labels are the names of keys,
-// limits and models in the configuration.
+// writeBudgets writes the counts of tokens. Its labels are the names of keys, limits
+// and models in the configuration.
 func writeBudgets(w io.Writer, b *budget.Ledger) {
 	s := b.Status()
 	if s == nil {

@@ -48,7 +48,7 @@ type Agent struct {
 	Options
 	conf   *resolve.Config
 	shown  atomic.Pointer[resolve.Config] // conf, for other goroutines
-	wanted intake.Config                  // what conf says, without the replicas that were found
+	wanted intake.Config                  // from conf, without the replicas that were found
 
 	decider *decider.Decider
 	intake  *intake.Intake
@@ -140,8 +140,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run serves until SIGTERM, SIGINT or the end of ctx. Then it lets the decisions
-// under way finish. The proxy goes on by itself.
+// Run serves until SIGTERM, SIGINT or the end of ctx. Then it finishes the decisions under
+// way. The proxy goes on by itself.
 func (a *Agent) Run(ctx context.Context) error {
 	a.warn()
 	if limit, from := tuneGC(os.Getenv); limit > 0 {
@@ -201,7 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// warn logs what the configuration probably does not mean.
+// warn logs settings that are probably mistakes.
 func (a *Agent) warn() {
 	for _, w := range a.conf.Warnings() {
 		a.Log.Warn(w.Error())
@@ -211,8 +211,7 @@ func (a *Agent) warn() {
 	}
 }
 
-// newRuntime returns what follows HAProxy's runtime API, or nil where none is
-// configured.
+// newRuntime returns the follower of HAProxy's runtime API, or nil if none is configured.
 func (a *Agent) newRuntime() *haproxy.Runtime {
 	h := &a.conf.File.HAProxy
 	if h.RuntimeAPI == "" {

@@ -22,12 +22,10 @@ type clustered struct {
 	done    chan struct{}
 }
 
-// promptsUse is what the secret of a cluster is derived for, to key the hashes of
-// prompts.
+// promptsUse names the secret, derived from the cluster's, that keys the hashes of prompts.
 const promptsUse = "prompts"
 
-// newCluster makes d take part in a cluster, before it has pools; nil if none is
-// configured.
+// newCluster makes d join a cluster, before it has pools; nil if none is configured.
 func newCluster(c *config.Cluster, d *decider.Decider, o Options, epoch time.Time) (*clustered, error) {
 	if !c.On() {
 		return nil, nil
@@ -78,7 +76,7 @@ func (c *clustered) start() error {
 	return nil
 }
 
-// stop sends what there is yet to tell, and leaves the others.
+// stop publishes the remaining events, and leaves the cluster.
 func (c *clustered) stop() {
 	if c.cancel != nil {
 		c.cancel()

@@ -6,7 +6,7 @@ import (
 	"pointsman/resolve"
 )
 
-// engineOptions say what the engines of each pool are.
+// engineOptions describe the engines of each pool.
 func engineOptions(c *resolve.Config) map[string]engine.PoolOptions {
 	options := map[string]engine.PoolOptions{}
 	for _, p := range c.Pools {

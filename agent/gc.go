@@ -19,11 +19,11 @@ const (
 	gcPercentLimited = 400
 )
 
-// tuneGC sets what the environment leaves open. GOGC and GOMEMLIMIT have the
-// last word. Without GOMEMLIMIT the memory limit is 90 % of what the cgroup of
-// the process may use, if that is bounded.
+// tuneGC sets what the environment leaves open: GOGC and GOMEMLIMIT override it. Without
+// GOMEMLIMIT the memory limit is 90 % of the memory limit of the process's cgroup, if there
+// is one.
 //
-// It returns the limit in force, in bytes, and what it comes from; 0 for none.
+// It returns the limit in force, in bytes, and its origin; 0 for none.
 func tuneGC(env func(string) string) (limit int64, from string) {
 	percent, limit := gcSettings(env, cgroupLimit(os.DirFS("/")))
 	if limit > 0 {
@@ -41,8 +41,8 @@ func tuneGC(env func(string) string) (limit int64, from string) {
 	return 0, ""
 }
 
-// gcSettings are the percentage and the memory limit in bytes to set, 0 for what
-// stays as it is. cgroup is the memory that the process may use, 0 = unbounded.
+// gcSettings are the percentage and the memory limit in bytes to set; 0 = unchanged. cgroup
+// is the memory that the process may use, 0 = unbounded.
 func gcSettings(env func(string) string, cgroup int64) (percent int, limit int64) {
 	limited := env("GOMEMLIMIT") != "" && env("GOMEMLIMIT") != "off"
 	if env("GOMEMLIMIT") == "" && cgroup > 0 {

@@ -72,8 +72,7 @@ func (t *notices) tick(now time.Time) {
 	t.replicas()
 }
 
-// replicas logs what has changed of the replicas. The first replicas of a pool are
-// its start and not logged.
+// replicas logs changes of the replicas. It does not log the first replicas of a pool.
 func (t *notices) replicas() {
 	lines := 0
 	say := func(level slog.Level, text string, k replicaOf) {

@@ -11,7 +11,7 @@ type recording struct {
 	stop func() // nil = there is none
 }
 
-// applyRecord begins and ends the recording as the configuration says.
+// applyRecord starts and stops the recording as configured.
 func (a *Agent) applyRecord() {
 	c := a.conf.File.Record
 	if c == a.recording.conf {
@@ -28,7 +28,7 @@ func (a *Agent) applyRecord() {
 	}, a.Log)
 }
 
-// stopRecording ends the recording after what it has heard is written.
+// stopRecording ends the recording after everything received is written.
 func (a *Agent) stopRecording() {
 	if a.recording.stop != nil {
 		a.recording.stop()

@@ -41,7 +41,7 @@ func (a *Agent) next() (*resolve.Config, error) {
 	return next, nil
 }
 
-// apply brings the configuration to all parts.
+// apply passes the configuration to all parts.
 func (a *Agent) apply() {
 	a.shown.Store(a.conf)
 	a.applyReplicas()
@@ -53,8 +53,8 @@ func (a *Agent) apply() {
 	}
 }
 
-// applyReplicas brings the configuration, with the replicas that were found, to
-// the decider and to what follows it.
+// applyReplicas passes the configuration, with the replicas that were found, to the decider
+// and to the parts that depend on it.
 func (a *Agent) applyReplicas() {
 	a.intake.Apply(a.sources.complete(a.conf, a.wanted))
 	if a.nginx != nil {

@@ -67,7 +67,7 @@ func (a *Agent) serveDatagrams(s *sockets) error {
 	}
 	read := a.feed.ServeDatagrams
 	if a.nginx != nil {
-		read = a.nginx.feed.Serve // passes on what is HAProxy's
+		read = a.nginx.feed.Serve // passes HAProxy's datagrams on
 	}
 	go func() {
 		if err := read(c); err != nil {
@@ -77,8 +77,8 @@ func (a *Agent) serveDatagrams(s *sockets) error {
 	return nil
 }
 
-// split takes an address of the configuration apart. Both parts are empty for
-// one that is off.
+// split divides an address of the configuration. Both parts are empty for one that is
+// off.
 func split(address string) (network, host string) {
 	network, host, err := config.ParseAddress(address)
 	if err != nil {

@@ -40,14 +40,14 @@ func (s *sources) report(ctx context.Context, f found) {
 	}
 }
 
-// keep makes f what is known of its pool.
+// keep remembers f for its pool.
 func (s *sources) keep(f found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[f.pool] = f
 }
 
-// retain drops what was found for pools that conf gives another source, or none.
+// retain forgets replicas of pools whose source conf has changed or removed.
 func (s *sources) retain(conf *resolve.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +58,8 @@ func (s *sources) retain(conf *resolve.Config) {
 	}
 }
 
-// complete returns c, which follows from conf, with the replicas that were
-// found. Pools whose source has not answered yet are marked as such.
+// complete returns c, which was made from conf, with the replicas that were found. Pools
+// whose source has not answered yet are marked as such.
 func (s *sources) complete(conf *resolve.Config, c intake.Config) intake.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *sources) complete(conf *resolve.Config, c intake.Config) intake.Config 
 	return c
 }
 
-// members are the servers that HAProxy's backend of a pool shall have, for pools
-// with a source. It may be called from any goroutine.
+// members are the servers that HAProxy's backend of a pool should have, for pools with a
+// source. It may be called from any goroutine.
 func (s *sources) members(pool string) (list []haproxy.Member, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (a *Agent) discovered(ctx context.Context, f found) {
 	}
 	a.sources.keep(f)
 	if a.runtime != nil {
-		// HAProxy first: the decider releases what is held for a replica at once.
+		// HAProxy first: the decider dispatches requests to a new replica at once.
 		a.runtime.Reconcile(ctx, f.pool)
 	}
 	a.applyReplicas()

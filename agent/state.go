@@ -13,8 +13,8 @@ import (
 	"pointsman/state"
 )
 
-// openState returns what keeps the agent's memory in dir, or in the directory that
-// systemd made for it; nil if there is none.
+// openState returns the keeper of the agent's memory in dir, or in the directory that
+// systemd made for it; nil if there is neither.
 func openState(dir string, log *slog.Logger) *state.Keeper {
 	if dir == "" {
 		dir, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
@@ -25,8 +25,8 @@ func openState(dir string, log *slog.Logger) *state.Keeper {
 	return state.Open(dir, log)
 }
 
-// secret is what the hashes of prompts are keyed with: that of the earlier life, so
-// that its block keys mean the same, or another one.
+// secret returns the secret that keys the hashes of prompts: that of the earlier life, so
+// that its block keys stay valid, or a new one.
 func secret(kept *state.Keeper) []byte {
 	if kept != nil && len(kept.Secret()) >= secretBytes {
 		return kept.Secret()
@@ -55,8 +55,8 @@ func (a *Agent) restore(set *metrics.Set) {
 	a.state.Restore()
 }
 
-// ready is closed when the agent has the memory of its earlier life and knows what
-// the other agents know, or has waited for that long enough.
+// ready is closed when the agent has the memory of its earlier life and knows what the
+// other agents know, or has waited long enough.
 func (a *Agent) ready(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

@@ -10,12 +10,12 @@ import (
 // drainTime is how long the decisions under way may take at the end.
 const drainTime = 5 * time.Second
 
-// stop lets the decisions under way finish, then closes everything.
+// stop waits for the decisions under way, then closes everything.
 func (a *Agent) stop() {
 	a.notify(daemon.SdNotifyStopping)
 	a.admin.Drain()
 	a.watchers.stop()
-	a.decider.Drain() // answers what is held
+	a.decider.Drain() // answers held requests
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := a.spoe.Shutdown(ctx); err != nil {
@@ -32,7 +32,7 @@ func (a *Agent) stop() {
 	a.stopTracing()
 	a.recorder.Close()
 	if a.state != nil {
-		a.state.Close() // what comes from now on is the next life's
+		a.state.Close() // later events belong to the next life
 	}
 	if err := a.admin.Shutdown(); err != nil {
 		a.Log.Debug("admin shutdown", "error", err)

@@ -9,14 +9,13 @@ import (
 
 const (
 	tickInterval = time.Second
-	// releaseInterval is how often held requests are looked through for what no
-	// event releases, such as a deadline.
+	// releaseInterval is how often held requests are checked for releases that no event
+	// triggers, such as a deadline.
 	releaseInterval = 20 * time.Millisecond
 )
 
-// tick does what is due periodically until ctx ends: it ends leases, releases
-// held requests, and sends systemd a sign of life, which shows that the pools
-// can be locked.
+// tick does the periodic work until ctx ends: it ends leases, releases held requests,
+// and sends systemd a sign of life, which shows that the pools can be locked.
 func (a *Agent) tick(ctx context.Context) {
 	watchdog := watchdogInterval()
 	interval := tickInterval

@@ -12,7 +12,7 @@ type traced struct {
 	tracer *tracing.Tracer // nil = off
 }
 
-// applyTracing begins and ends the tracing as the configuration says.
+// applyTracing starts and stops the tracing as configured.
 func (a *Agent) applyTracing() {
 	c := a.conf.File.Tracing
 	if c == a.tracing.conf {
@@ -33,7 +33,7 @@ func (a *Agent) applyTracing() {
 	a.Log.Info("tracing decisions", "endpoint", c.Endpoint, "sample", c.Sample)
 }
 
-// stopTracing ends the tracing after what it has is sent, for a second at most.
+// stopTracing ends the tracing. It sends pending spans first, for a second at most.
 func (a *Agent) stopTracing() {
 	if a.tracing.tracer == nil {
 		return

@@ -9,13 +9,13 @@ import (
 	"pointsman/nginx"
 )
 
-// prefillCheck is the pause between two checks of replicas that compute prompts for
-// others, where no checks are configured.
+// prefillCheck is the pause between two checks of prefill replicas, if no checks are
+// configured.
 const prefillCheck = time.Second
 
-// watchers follow the pools: replicas that come and go, and their health. Each
-// is keyed by what it was started with, so that a reload leaves those alone
-// whose configuration stays. They belong to the goroutine of Agent.Run.
+// watchers follow the pools: replicas that come and go, and their health. Each is keyed by
+// what it was started with, so that a reload does not restart those whose configuration is
+// unchanged. They belong to the goroutine of Agent.Run.
 type watchers map[string]func() // stops the watcher, and waits for its end
 
 // set stops the watchers that are not wanted and starts those that are missing.

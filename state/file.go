@@ -17,22 +17,21 @@ import (
 	"pointsman/decider"
 )
 
-// The file: fileMagic; the secret that block keys are made with; when it was
-// written, in Unix nanoseconds; for each pool its name and snapshot; a name of
-// length 0; and the xxHash of all that.
+// The file: fileMagic; the secret of the block keys; when it was written, in Unix
+// nanoseconds; for each pool its name and snapshot; a name of length 0; and the xxHash of
+// all that.
 const (
 	fileName  = "state"
 	fileMagic = "pointsman-state\x01"
 )
 
-// These stand in the place of a pool's name, which they cannot be.
+// These are used in place of a pool's name; no pool can have them.
 const (
 	budgetsName = "/budgets"
 	blocksName  = "/blocks"
 )
 
-// Bounds of what is believed of a file. oldest is after how long the engines have
-// evicted what the file says they hold.
+// Bounds of a file. After oldest, engines have evicted the blocks that the file lists.
 const (
 	mostFile   = 256 << 20
 	mostPool   = 100 << 20
@@ -41,14 +40,14 @@ const (
 	oldest     = time.Hour
 )
 
-// Loaded is what the file of an earlier life says.
+// Loaded is the content of the file of an earlier life.
 type Loaded struct {
-	Secret []byte        // what its block keys are made with
+	Secret []byte        // of its block keys
 	Age    time.Duration // since it was written
 
 	pools   map[string][]byte // snapshots, by pool
-	budgets []byte            // what was counted of tokens
-	blocks  []byte            // what engines have reported of their caches
+	budgets []byte            // counts of tokens
+	blocks  []byte            // the engines' reports of their caches
 }
 
 // errForeign is the reason to ignore a file that may not be the agent's own.
@@ -79,7 +78,7 @@ func load(dir string, now time.Time) (*Loaded, error) {
 // errDamaged is the error of a file that is not as it was written.
 var errDamaged = errors.New("it is damaged, or of another version")
 
-// parse takes the contents of a file apart.
+// parse reads the contents of a file.
 func parse(text []byte, now time.Time) (*Loaded, error) {
 	body, ok := bytes.CutPrefix(text, []byte(fileMagic))
 	if !ok || len(body) < 8 {
@@ -240,7 +239,8 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// lock keeps other agents from dir until its file is closed, nil if one has it.
+// lock locks dir against other agents until the returned file is closed; nil if another
+// agent has it.
 func lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -256,7 +256,7 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeLeftovers removes what a write has left that was killed.
+// removeLeftovers removes the files of a write that was killed.
 func removeLeftovers(dir string) {
 	names, _ := filepath.Glob(filepath.Join(dir, fileName+".*.tmp"))
 	for _, name := range names {

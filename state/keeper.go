@@ -22,9 +22,9 @@ const (
 	Interval = 30 * time.Second
 	// lastWrite is how long the agent waits at its end for the state to be written.
 	lastWrite = 3 * time.Second
-	// awaitReplicas is how long a pool's memory waits for the replicas to be found.
+	// awaitReplicas is how long a pool's memory waits for its replicas.
 	awaitReplicas = time.Minute
-	// readyMost is how long the agent is not ready for lack of replicas to restore.
+	// readyMost is how long missing replicas keep the agent from being ready.
 	readyMost = 3 * time.Second
 	// slowWrite is the time from which a write is logged as slow.
 	slowWrite = 5 * time.Second
@@ -35,7 +35,7 @@ const (
 type Keeper struct {
 	dir     string
 	decider *decider.Decider
-	secret  []byte // that the file is to hold
+	secret  []byte // to write to the file
 	log     *slog.Logger
 	loaded  *Loaded // nil = there was nothing to restore
 	blocks  Blocks  // nil = nobody knows any
@@ -57,8 +57,8 @@ type Keeper struct {
 	took             atomic.Int64 // nanoseconds
 }
 
-// Open returns a Keeper of dir, with what an earlier life has left there. A file
-// that cannot be used is logged and ignored.
+// Open returns a Keeper of dir, with the file of an earlier life, if any. A file that
+// cannot be used is logged and ignored.
 func Open(dir string, log *slog.Logger) *Keeper {
 	k := &Keeper{dir: dir, log: log, started: time.Now(), writing: make(chan struct{}, 1)}
 	k.writing <- struct{}{}
@@ -72,7 +72,7 @@ func Open(dir string, log *slog.Logger) *Keeper {
 	return k
 }
 
-// Secret is what the block keys in the file are made with, nil without a file.
+// Secret is the secret of the block keys in the file, nil without a file.
 func (k *Keeper) Secret() []byte {
 	if k.loaded == nil {
 		return nil
@@ -80,9 +80,9 @@ func (k *Keeper) Secret() []byte {
 	return k.loaded.Secret
 }
 
-// Keep makes d what is restored and written. secret is what its block keys are made
-// with if the next life is to read that in the file, nil if it knows it by itself.
-// It is called once, before the other methods.
+// Keep makes d the decider that is restored and written. secret is the secret of its block
+// keys if the next life has to read it from the file, nil if it knows it otherwise. It is
+// called once, before the other methods.
 func (k *Keeper) Keep(d *decider.Decider, secret []byte) {
 	k.decider, k.secret = d, secret
 	if k.loaded == nil || !d.Budgets.On() {
@@ -93,13 +93,13 @@ func (k *Keeper) Keep(d *decider.Decider, secret []byte) {
 	}
 }
 
-// Blocks is what is known of the engines' caches by their events.
+// Blocks is the memory of the engines' caches, from their events.
 type Blocks interface {
 	Snapshot() []byte
 	Restore([]byte)
 }
 
-// KeepBlocks makes b restored, at once, and written from now on. It is called once, before
+// KeepBlocks restores b at once, and writes it from now on. It is called once, before
 // Run.
 func (k *Keeper) KeepBlocks(b Blocks) {
 	k.blocks = b
@@ -109,8 +109,8 @@ func (k *Keeper) KeepBlocks(b Blocks) {
 	}
 }
 
-// Restore gives the pools their memory, as far as they have replicas by now. It
-// reports whether some wait for theirs yet. The owner calls it until then.
+// Restore restores the memory of the pools that have replicas by now. It reports whether
+// others still wait for theirs. The owner calls it until none does.
 func (k *Keeper) Restore() (waits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,15 +140,14 @@ func (k *Keeper) Restore() (waits bool) {
 	return len(k.pending) > 0
 }
 
-// IsReady reports whether the pools have their memory, or need not be waited for any
-// longer.
+// IsReady reports whether the pools have their memory, or the wait for them is over.
 func (k *Keeper) IsReady() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.pending) == 0 || time.Since(k.started) > readyMost
 }
 
-// restore gives a pool its memory. Whatever is wrong with that, the agent starts.
+// restore restores the memory of a pool. The agent starts whether that works or not.
 func restore(p *decider.Pool, text []byte, age time.Duration) (got decider.Restored, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -158,7 +157,7 @@ func restore(p *decider.Pool, text []byte, age time.Duration) (got decider.Resto
 	return p.State().Restore(bytes.NewReader(text), "", age)
 }
 
-// Run restores what waits for replicas, and writes the state every Interval until
+// Run restores pools as their replicas are found, and writes the state every Interval until
 // ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	for wait := k.Restore(); wait && ctx.Err() == nil; wait = k.Restore() {
@@ -190,7 +189,7 @@ func (k *Keeper) Close() {
 	waiting := len(k.pending)
 	k.mu.Unlock()
 	if waiting > 0 {
-		return // what the file has is not in the pools yet
+		return // the contents of the file are not in the pools yet
 	}
 	done := make(chan struct{})
 	patience := time.After(lastWrite)
@@ -263,7 +262,7 @@ type Status struct {
 	Restored *RestoredStatus `json:"restored,omitempty"`
 }
 
-// RestoredStatus is what the agent began with.
+// RestoredStatus describes what was restored at the start.
 type RestoredStatus struct {
 	Ago      float64 `json:"ago_s"` // since the start
 	Age      float64 `json:"age_s"` // that it had then

@@ -1,5 +1,5 @@
-// Package client asks a running agent through its admin address, and prints
-// what it answers for a terminal.
+// Package client queries a running agent at its admin address, and prints the answers for a
+// terminal.
 package client
 
 import (
@@ -29,7 +29,7 @@ func (c Client) url(path string) string {
 	return "http://" + strings.TrimSuffix(host, "/") + path
 }
 
-// socket is the path of the agent's socket, "" if it is not asked over one.
+// socket is the path of the agent's unix socket, "" if the address is no socket.
 func (c Client) socket() string {
 	path, ok := strings.CutPrefix(string(c), "unix://")
 	if !ok {
@@ -58,8 +58,8 @@ func (c Client) get(path string) ([]byte, error) {
 	return c.do(req)
 }
 
-// Explain returns as JSON why a body would go where. path is that of the API,
-// headers are lines of the form "name: value".
+// Explain returns as JSON where a request with that body would go, and why. path is that of
+// the API, headers are lines of the form "name: value".
 func (c Client) Explain(path string, headers []string, body []byte) ([]byte, error) {
 	u := c.url("/debug/explain?path=" + url.QueryEscape(path))
 	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))
@@ -77,7 +77,7 @@ func (c Client) Explain(path string, headers []string, body []byte) ([]byte, err
 	return c.do(req)
 }
 
-// Record has the agent record for so long at most, and returns what it sends.
+// Record makes the agent record for at most that long, and returns the stream.
 func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
 	req, err := http.NewRequest(http.MethodPost, c.url("/record?for="+url.QueryEscape(most.String())), nil)
 	if err != nil {
@@ -140,8 +140,8 @@ func (c Client) do(req *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// Watch has the agent follow the next request of a session, and Watched returns
-// as JSON what became of it.
+// Watch makes the agent follow the next request of a session, and Watched returns its
+// outcome as JSON.
 func (c Client) Watch(session string) ([]byte, error) {
 	req, err := http.NewRequest(http.MethodPost, c.url("/debug/watch?session="+url.QueryEscape(session)), nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"pointsman/decider"
 )
 
-// PrintExplanation prints an answer of Explain: what was seen of the request,
-// the decision, and each candidate with the terms of its score.
+// PrintExplanation prints an answer of Explain: the request as it was read, the decision,
+// and each candidate with the terms of its score.
 func PrintExplanation(w io.Writer, answer []byte) error {
 	var refused struct {
 		Status int
@@ -52,7 +52,7 @@ func printExplanation(w io.Writer, x *decider.Explanation) {
 	printCandidates(w, x.Candidates)
 }
 
-// request says what was seen of the request.
+// request describes the request as it was read.
 func request(x *decider.Explanation) string {
 	seen := []string{fmt.Sprintf("about %d prompt tokens", x.Input)}
 	if x.Output >= 0 {
@@ -72,7 +72,7 @@ func request(x *decider.Explanation) string {
 	return strings.Join(seen, ", ")
 }
 
-// decision says where the request would go.
+// decision describes where the request would go.
 func decision(x *decider.Explanation) string {
 	switch {
 	case x.Server != "":
@@ -85,14 +85,14 @@ func decision(x *decider.Explanation) string {
 	return fmt.Sprintf("none (%s), the proxy balances by itself", x.Why)
 }
 
-// notComputed says why a decode replica computes the prompt itself, where that is no
-// matter of time.
+// notComputed says why a decode replica computes the prompt itself, if the reason is not
+// time.
 var notComputed = map[string]string{
 	"role": "its role is not decode", "one_token": "the answer is one token", "cached": "it has all of it",
 	"no_prefill_replica": "no prefill replica can take it",
 }
 
-// prefill says where the prompt would be computed.
+// prefill describes where the prompt would be computed.
 func prefill(l *decider.Legs) string {
 	there := fmt.Sprintf("%.2f s there and %.2f s for the transfer, against %.2f s on the decode replica with what it delays", l.There, l.Moved, l.Here)
 	if why, ok := notComputed[l.Why]; ok {

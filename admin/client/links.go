@@ -10,7 +10,7 @@ import (
 	"pointsman/link"
 )
 
-// printLinks prints what is known of the proxies, and what is wrong.
+// printLinks prints the state of the proxies, and their problems.
 func printLinks(w io.Writer, links []link.Status) {
 	if len(links) == 0 {
 		return

@@ -7,7 +7,7 @@ import (
 	"pointsman/decider"
 )
 
-// printShadow prints what a pool that leaves requests to the proxy has compared.
+// printShadow prints the comparison of a pool in shadow.
 func printShadow(w io.Writer, s *decider.ShadowStatus) {
 	if s.Share == 1 {
 		fmt.Fprintf(w, "  shadow: the proxy balances by itself; %d requests, %d compared\n", s.Requests, s.Compared)

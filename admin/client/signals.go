@@ -10,7 +10,7 @@ import (
 	"pointsman/engine"
 )
 
-// PrintSignals prints an answer of Signals as a table; - is what an engine does
+// PrintSignals prints an answer of Signals as a table; "-" is a value that an engine does
 // not report.
 func PrintSignals(w io.Writer, answer []byte) error {
 	var list []engine.Status
@@ -53,8 +53,7 @@ func printSignals(w io.Writer, list []engine.Status) {
 	}
 }
 
-// blocksOf is the state of the KV events: how many blocks they add up to, and
-// what is wrong with them.
+// blocksOf describes the KV events: how many blocks they add up to, and their problems.
 func blocksOf(s engine.Status) string {
 	b := s.Blocks
 	switch {

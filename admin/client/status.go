@@ -95,7 +95,7 @@ func role(p *decider.PoolStatus, name string) string {
 	return name + "\t"
 }
 
-// stateLine describes what is kept over a restart.
+// stateLine describes the memory that survives a restart.
 func stateLine(s *state.Status) string {
 	line := "in " + s.Dir + ": "
 	if s.Age < 0 {

@@ -50,18 +50,17 @@ var known = func() map[string]Family {
 type group struct {
 	Family
 	lines []byte
-	// Of a histogram: whether the page has its sum, and its last bucket, by which
-	// the missing ones are written.
+	// For a histogram: whether the page has its sum, and its last bucket, from which the
+	// missing lines are written.
 	counted bool
 	buckets []bucket
 }
 
 type bucket struct{ le, count float64 }
 
-// Complete appends page to dst, a page of samples alone, with the texts and types
-// of its metrics. Samples of one metric come together, in their order on the page.
-// Histograms of the Go runtime, which have buckets only, get a count and an
-// estimated sum.
+// Complete appends page, which has samples only, to dst, with the texts and types of its
+// metrics. Samples of one metric come together, in their order on the page. Histograms of
+// the Go runtime, which have buckets only, get a count and an estimated sum.
 func Complete(dst, page []byte) []byte {
 	groups := map[string]*group{} // by family and by name of a sample
 	var order []*group
@@ -123,7 +122,7 @@ func FamilyOf(name string) Family {
 	return Family{Name: name, Type: Gauge}
 }
 
-// see takes in a line of a histogram without labels of its own.
+// see notes a line of a histogram that has no labels but le.
 func (g *group) see(name, line []byte) {
 	if bytes.HasSuffix(name, []byte("_count")) {
 		g.counted = true

@@ -69,6 +69,5 @@ var process = []Family{
 	{"process_virtual_memory_peak_bytes", Gauge, "The most bytes of virtual memory so far."},
 }
 
-// unfit are left out: their names mean another type in Prometheus, or they say what
-// others say.
+// unfit are left out: their names mean another type in Prometheus, or they repeat others.
 var unfit = map[string]bool{"go_cgo_calls_count": true, "go_cpu_count": true, "go_gc_forced_count": true, "go_info_ext": true}

@@ -44,7 +44,7 @@ type replica struct {
 	seen  int    // the last sample
 }
 
-// counts are what grows from the start of the agent.
+// counts are counters since the start of the agent.
 type counts struct {
 	sample    int // in the count of History.n
 	at        time.Time
@@ -113,7 +113,7 @@ func (p *pool) add(n int, now time.Time, s *decider.PoolStatus) {
 // is none. The slice has Slots elements.
 type Load [Slots]int
 
-// Pool is what is known of a pool's last minutes.
+// Pool is the history of a pool.
 type Pool struct {
 	Rate    float64 // decisions per second, of the last minute
 	Failed  uint64  // requests that replicas failed, of the last minute

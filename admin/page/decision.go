@@ -72,7 +72,7 @@ func newCandidatesView(list []decider.Candidate) *candidatesView {
 	return v
 }
 
-// order puts the ranked first, then the others, then those that were excluded.
+// order sorts ranked candidates first, then the others, then excluded ones.
 func order(c *decider.Candidate) int {
 	switch {
 	case c.Rank > 0:
@@ -105,7 +105,7 @@ func newDecisionView(r *decider.Record) *decisionView {
 	return v
 }
 
-// request says what was seen of a request.
+// request describes a request as it was read.
 func request(input, output int, model string, stream, session, cut bool) string {
 	list := []string{"about " + count(input) + " prompt tokens"}
 	if output >= 0 {

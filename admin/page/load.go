@@ -29,7 +29,7 @@ type stripPath struct {
 	Path  string
 }
 
-// strip draws the load of a replica, and says it in words.
+// strip draws the load of a replica, and describes it in words.
 func strip(l *history.Load, most int) (paths []stripPath, text string) {
 	var b [levels + 1]strings.Builder
 	least, largest, last := -1, 0, -1

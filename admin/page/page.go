@@ -21,8 +21,8 @@ import (
 //go:embed assets
 var files embed.FS
 
-// Policy is the Content-Security-Policy of all pages: nothing but what this server
-// sends, no inline script or style, and no other page around it.
+// Policy is the Content-Security-Policy of all pages: only resources of this server, no
+// inline script or style, and no other page around it.
 const Policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
 // Input is what the page shows.
@@ -96,8 +96,8 @@ func Write(w io.Writer, in *Input, q *Query) error {
 	return write(w, name, newView(in, q))
 }
 
-// WriteDecision writes a past decision with every term, or that it is not known any
-// more.
+// WriteDecision writes a past decision with every term, or a message that it is no longer
+// known.
 func WriteDecision(w io.Writer, r *decider.Record, live bool) error {
 	var v *decisionView
 	if r != nil {

@@ -10,7 +10,7 @@ import (
 	"pointsman/decider"
 )
 
-// Query is what of the pools is asked for.
+// Query selects what the page shows of the pools.
 type Query struct {
 	Pool  string // this one alone, "" = all
 	Find  string // in the replicas' names and addresses
@@ -24,8 +24,7 @@ type Query struct {
 // maxFind bounds what is searched for.
 const maxFind = 100
 
-// ParseQuery reads a query string. What it does not know is left out: the page is
-// shown as if it were not there.
+// ParseQuery reads a query string. It ignores what it does not know.
 func ParseQuery(raw string) *Query {
 	v, _ := url.ParseQuery(raw)
 	q := &Query{Pool: v.Get("pool"), Find: v.Get("q"), State: v.Get("state"), Sort: v.Get("sort"), Desc: v.Get("dir") == "desc", Live: v.Get("live") != ""}
@@ -69,14 +68,14 @@ func (q *Query) URL(key, value string) string {
 	return "/?" + v.Encode()
 }
 
-// sortURL is the page sorted by a column, the other way round if it is already.
+// sortURL is the page sorted by a column, or reversed if it is sorted by that already.
 func (q *Query) sortURL(column string) string {
 	c := *q
 	c.Desc = q.Sort != column && column != "name" && column != "state" || q.Sort == column && !q.Desc
 	return c.URL("sort", column)
 }
 
-// columns are those that rows can be sorted by.
+// columns are the columns that rows can be sorted by.
 var columns = map[string]func(a, b *decider.ReplicaStatus) int{
 	"name":   func(a, b *decider.ReplicaStatus) int { return natural(a.Name, b.Name) },
 	"state":  func(a, b *decider.ReplicaStatus) int { return cmp.Compare(a.State, b.State) },
