@@ -36,15 +36,15 @@ type record struct {
 	stream     bool
 	cut        bool
 	candidates int
+	members    []*Replica // of the pool at that time
 	picks      []pick
 	terms      []float64 // per pick
 	width      int
 }
 
-type pick struct {
-	replica  string
-	inFlight int
-}
+// pick is a candidate: its index among the members of its time, and what it had in
+// flight. It holds no name, so that it is cheap to write.
+type pick struct{ member, inFlight int32 }
 
 func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
 	p.watch.decided(r, d, now)
@@ -52,16 +52,21 @@ func (s *records) add(p *Pool, r *Request, d *Decision, now time.Duration) {
 	s.next = (s.next + 1) % recordsKept
 	s.n = min(s.n+1, recordsKept)
 	s.seq++
+	kept := p.view.Candidates[:min(len(p.view.Candidates), recordedPicks+recordedOthers)]
 	picks, terms := e.picks[:0], e.terms[:0]
 	*e = record{
 		at: now, id: r.ID, model: r.Model, why: d.Why, server: d.Server, input: r.Input, output: r.Output,
-		session: r.HasSession, stream: r.Stream, cut: r.Cut, candidates: len(p.view.Candidates), width: len(p.terms),
+		session: r.HasSession, stream: r.Stream, cut: r.Cut, candidates: len(p.view.Candidates),
+		members: p.replicas, width: len(p.terms),
 	}
-	for c, i := range p.view.Candidates[:min(len(p.view.Candidates), recordedPicks+recordedOthers)] {
-		picks = append(picks, pick{p.replicas[i].name, p.replicas[i].inFlight})
-		terms = append(terms, p.view.terms[c*e.width:(c+1)*e.width]...)
+	if cap(picks) < len(kept) {
+		picks = make([]pick, len(kept))
 	}
-	e.picks, e.terms = picks, terms
+	e.picks = picks[:len(kept)]
+	for c, i := range kept {
+		e.picks[c] = pick{int32(i), int32(p.replicas[i].inFlight)}
+	}
+	e.terms = append(terms, p.view.terms[:len(kept)*e.width]...)
 }
 
 // prefilledBy notes the prefill replica of the last decision.
@@ -133,8 +138,8 @@ func (p *Pool) Records() []Record {
 			Candidates: e.candidates,
 		}
 		for i, c := range e.picks {
-			cand := Candidate{Replica: c.replica, InFlight: c.inFlight}
-			if c.replica == e.server {
+			cand := Candidate{Replica: e.members[c.member].name, InFlight: int(c.inFlight)}
+			if cand.Replica == e.server {
 				cand.Rank = 1
 			}
 			if e.width == len(p.terms) {
