@@ -277,12 +277,12 @@ func (f *Feed) line(text []byte, late *lateness) {
 	case p == nil:
 	case l.event == connected:
 		p.Connected(decider.ParseID(l.rid), l.server)
+	case l.event == first && l.tFirst == 0: // the headers only, from a replica that was not decided
+		p.Connected(decider.ParseID(l.rid), l.server)
 	case l.event == first && l.status >= 400: // the first byte of an error, and no token
 	case l.event == first:
 		p.FirstToken(decider.ParseID(l.rid), l.server)
-		if l.tFirst > 0 {
-			p.Delayed(late.of(time.Duration(l.tFirst)*time.Microsecond, time.Since(f.begun)))
-		}
+		p.Delayed(late.of(time.Duration(l.tFirst)*time.Microsecond, time.Since(f.begun)))
 	}
 }
 

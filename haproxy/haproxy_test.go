@@ -181,6 +181,29 @@ func newDecider() (*decider.Decider, *decider.Pool) {
 	return d, d.Pools()[0]
 }
 
+// TestFeedHearsWhoAnswers: a line at the headers moves the reservation to the replica that
+// answers, before its first byte.
+func TestFeedHearsWhoAnswers(t *testing.T) {
+	d, p := newDecider()
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), quiet())
+	defer f.Close()
+	var decision decider.Decision
+	p.Decide(&decider.Request{ID: decider.ParseID([]byte(rid)), Pool: p, Output: -1, Stream: true}, &decision)
+	other := 1
+	if decision.Server == "r2" {
+		other = 0
+	}
+	name := p.Status().Replicas[other].Name
+	f.line([]byte("PM1 ev=first rid="+rid+" pool=llama srv="+name+" st=200 ts=-- rc=+1 t0=1 tf=- dec="+decision.Server+" PM."), new(lateness))
+	if r := p.Status().Replicas[other]; r.InFlight != 1 || r.Waiting != 1 {
+		t.Errorf("%s answers, and has %d requests, %d of them before the first byte", name, r.InFlight, r.Waiting)
+	}
+	f.line([]byte("PM1 ev=first rid="+rid+" pool=llama srv="+name+" st=200 ts=-- rc=+1 t0=1 tf=2 dec="+decision.Server+" PM."), new(lateness))
+	if r := p.Status().Replicas[other]; r.InFlight != 1 || r.Waiting != 0 {
+		t.Errorf("%s streams, and has %d requests, %d of them before the first byte", name, r.InFlight, r.Waiting)
+	}
+}
+
 func TestFeedFollowsARequest(t *testing.T) {
 	d, p := newDecider()
 	set := metrics.NewSet()

@@ -16,7 +16,7 @@ import (
 )
 
 // A process of HAProxy is identified by its host and pid, which it reports itself: in its
-// questions, as txn.pm.proc, and in "show info" of its runtime API. A reload starts another
+// questions, as proc.pm_process, and in "show info" of its runtime API. A reload starts another
 // process, which does not know the requests that the old one still serves.
 
 // origin is the number of a process for decider.Request, never 0.

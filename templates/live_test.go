@@ -68,11 +68,14 @@ func (g *rig) decided() {
 		if number(l["t0"]) == 0 || number(l["tf"]) < number(l["t0"]) || number(l["B"]) < 100 {
 			g.Errorf("feed: %v", l)
 		}
+		if n := len(g.feed.of("first", g.rid())); n > 0 {
+			g.Errorf("%d lines before the end of an answer in one piece by the replica of the decision", n)
+		}
 		if h := *g.r1.header.Load(); h.Get("X-Pointsman-Pool") != "" || h.Get("X-Session-Id") != "s1" {
 			g.Errorf("the replica got %v", h)
 		}
 		a := g.agent.args()
-		if a["method"] != "POST" || a["path"] != "/v1/chat/completions" || !strings.Contains(strings.ToLower(a["hdrs"].(string)), "x-session-id: s1\r\n") ||
+		if a["proc"] == nil || a["path"] != "/v1/chat/completions" || !strings.Contains(strings.ToLower(a["hdrs"].(string)), "x-session-id: s1\r\n") ||
 			!strings.HasPrefix(a["body"].(string), `{"model":"llama-8b"`) || fmt.Sprint(a["blen"]) != fmt.Sprint(a["bsize"]) {
 			g.Errorf("the agent got %v", a)
 		}
@@ -139,6 +142,16 @@ func (g *rig) refusedConnection() {
 	l := g.feed.wait(g.T, "close", g.rid())
 	if l["dec"] != "refuses" || l["srv"] != res.Header.Get("X-Replica") || l["rc"] == "0" {
 		g.Errorf("feed after a refused connection: %v", l)
+	}
+	// From 3.2 on the agent learns at once that another replica has the request.
+	var live int
+	for _, f := range g.feed.of("first", g.rid()) {
+		if live++; f["tf"] != "-" || f["srv"] != l["srv"] || f["pool"] != "llama" {
+			g.Errorf("feed as another replica answers: %v", f)
+		}
+	}
+	if want := map[bool]int{true: 1}[g.ver.AtLeast(3, 2)]; live != want {
+		g.Errorf("%d lines as another replica answers, want %d", live, want)
 	}
 }
 

@@ -70,8 +70,7 @@ func feedFormat(event string) string {
 		// path.
 		who = " fe=%f me=%[method] pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
 	}
-	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts" +
-		" tw=%Tw tc=%Tc tr=%Tr ta=%Ta B=%B rc=%rc sq=%sq bq=%bq" +
+	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts B=%B rc=%rc" +
 		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]" + who + " " + FeedEnd
 }
 
@@ -208,18 +207,32 @@ const (
 	minMaxConn    = 4000 // also of a small installation
 )
 
+// HotSize is how many bytes of buffers a thread keeps, 0 where HAProxy does not let one
+// choose.
+func (v *view) HotSize() int {
+	if !v.Version.AtLeast(2, 8) {
+		return 0
+	}
+	return max(defaultHotSize, min(hotBuffers*v.Bufsize, mostHotSize))
+}
+
+const (
+	defaultHotSize = 512 << 10 // HAProxy's own
+	hotBuffers     = 64        // of 32 requests that a thread serves at a time
+	mostHotSize    = 16 << 20
+)
+
 // Half is how much of a body goes as its head, and as its tail, with large
 // buffers.
 func (v *view) Half() int { return v.MaxBody / 2 }
 
 // Args are the arguments of the SPOE message.
 func (v *view) Args() string {
-	args := []string{"rid=var(txn.pm.rid)", "proc=var(txn.pm.proc)"}
+	args := []string{"rid=var(txn.pm.rid)", "proc=var(proc.pm_process)"}
 	if v.OnePool {
 		args = append(args, "pool=var(txn.pm.pool)")
 	}
 	args = append(args,
-		"method=method",
 		fmt.Sprintf("path=path,bytes(0,%d)", v.MaxPath),
 		fmt.Sprintf("hdrs=req.hdrs,bytes(0,%d)", v.MaxHeaders),
 		"blen=req.body_len",
