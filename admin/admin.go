@@ -1,6 +1,6 @@
-// Package admin serves what operators and their tools ask a running agent:
-// metrics, health, the last decisions, explanations and status. It knows no
-// prompt text, session id or key, and so cannot show any.
+// Package admin is the agent's endpoint for operators and their tools: metrics, health, the
+// last decisions, explanations and status. It knows no prompt text, session id or key, so
+// it cannot show any.
 package admin
 
 import (
@@ -43,8 +43,8 @@ type Server struct {
 	version  string
 	draining atomic.Bool
 
-	// Hosts are names under which it is asked, besides addresses and names without
-	// a dot. They are set before Serve.
+	// Hosts are further names that requests may use for it, besides addresses and names
+	// without a dot. They are set before Serve.
 	Hosts []string
 
 	// Refusals, unless nil, returns what HAProxy refuses, for /status. It is set

@@ -9,7 +9,7 @@ import (
 	"pointsman/decider"
 )
 
-// writeShadow writes what was compared in a pool that leaves requests to the proxy.
+// writeShadow writes the comparison of a pool in shadow.
 func writeShadow(w io.Writer, pool string, c *decider.ShadowCounts) {
 	name := func(metric, replica string) string {
 		if replica == "" {

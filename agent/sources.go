@@ -98,7 +98,7 @@ func replicaName(r discover.Replica) string {
 	return strings.NewReplacer("[", "", "]", "").Replace(r.Address)
 }
 
-// discovered makes what was found the replicas of its pool.
+// discovered makes the replicas that were found those of the pool.
 func (a *Agent) discovered(ctx context.Context, f found) {
 	p := a.conf.Pool(f.pool)
 	if p == nil || f.source != p.Source() {

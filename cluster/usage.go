@@ -9,7 +9,7 @@ import (
 // usageEvery is how often agents publish what their clients have used.
 const usageEvery = 200 * time.Millisecond
 
-// publishUsage publishes what the clients of this agent have used, as far as it changed.
+// publishUsage publishes what the clients of this agent have used, where that changed.
 func (n *Node) publishUsage(now time.Duration) {
 	b, p := n.Decider.Budgets, &n.publishing
 	if !b.On() || now-p.usageAt < usageEvery {

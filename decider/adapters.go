@@ -76,7 +76,7 @@ func (a *adapters) shrink() {
 	}
 }
 
-// restarted forgets what was loaded before the engine restarted.
+// restarted forgets all adapters: the engine has restarted.
 func (a *adapters) restarted() {
 	a.list = slices.DeleteFunc(a.list, func(x adapter) bool { return x.inFlight == 0 })
 	for i := range a.list {

@@ -265,8 +265,8 @@ func (d *Decider) Drain() {
 	}
 }
 
-// HoldsRequests reports whether the admission of any pool may hold requests, so
-// that Dispatch is to be called.
+// HoldsRequests reports whether the admission of any pool may hold requests, so that
+// Dispatch must be called.
 func (d *Decider) HoldsRequests() bool {
 	for _, p := range d.Pools() {
 		if s := p.admission.current.Load(); s != nil && s.Hold {

@@ -34,7 +34,7 @@ func kindOf(r *Request) int {
 	return whole
 }
 
-// mostBytes bounds what is believed of the length of an answer.
+// mostBytes bounds the reported length of an answer.
 const mostBytes = 1 << 32
 
 // usual estimates the tokens of an answer by the usual bytes.

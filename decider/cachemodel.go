@@ -136,8 +136,8 @@ func (m *cacheModel) pin(v *reservation) {
 	v.cache.Pin(v.request.Blocks, v.unkeyed)
 }
 
-// release notes that the request of v has left its replica. What was computed of
-// it stays in the cache.
+// release notes that the request of v has left its replica. The computed part of its prompt
+// stays in the cache.
 func (m *cacheModel) release(v *reservation) {
 	switch c := v.cache; {
 	case c == nil || c.Closed():

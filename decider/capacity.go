@@ -86,8 +86,7 @@ func (c *capacity) saturation(r *Replica, now time.Duration) string {
 	case limit > 0 && r.inFlight+others.requests >= limit:
 		return "running"
 	case c.overdue(r, now):
-		// The engine does not compute what it should: it lacks memory or
-		// places.
+		// The engine computes less than expected: it lacks memory or places.
 		r.concurrency = concurrency{max(1, r.inFlight-r.prefill.n), now}
 		return "overdue"
 	}
@@ -131,6 +130,6 @@ func (c *capacity) overdue(r *Replica, now time.Duration) bool {
 	return p.load.isReported(head, now) && now-q.since > 2*expected+time.Second+2*c.feedbackDelay()
 }
 
-// blind reports whether the pool has had no reports for so long that what it
-// believes of its replicas may be wrong.
+// blind reports whether the pool has had no reports for so long that its view of its
+// replicas may be wrong.
 func (c *capacity) blind(now time.Duration) bool { return now-c.pool.reportedAt > blindAfter }

@@ -71,7 +71,7 @@ func (s *stall) excuses(now time.Duration) bool {
 	return now < s.until
 }
 
-// refuseOverdue answers what is due.
+// refuseOverdue answers the requests that are due.
 func (a *admission) refuseOverdue(now time.Duration) {
 	for it := a.queue.Overdue(now); it != nil; it = a.queue.Overdue(now) {
 		if it.Value.elsewhere != nil {

@@ -10,7 +10,7 @@ type growth struct {
 	at        time.Duration // when it was worked out; 0 = never
 }
 
-// growthEvery is how often it is worked out anew.
+// growthEvery is how often it is recomputed.
 const growthEvery = 100 * time.Millisecond
 
 // perRequest is the mean over the replicas whose engines report the use of their cache,

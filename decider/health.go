@@ -30,7 +30,7 @@ const (
 	probeWait = 5 * time.Second
 )
 
-// health is what is known of how a replica fails.
+// health records the failures of a replica.
 type health struct {
 	failures  int           // ejections in a row without a success: it is suspect
 	hardUntil time.Duration // ejected by hard evidence before

@@ -8,8 +8,8 @@ import (
 // hitMemory is after how long a prompt counts for 1/e in the hit ratios.
 const hitMemory = 5 * time.Minute
 
-// hitRatio is what share of the prompts of the last minutes was believed cached:
-// on the replicas chosen, and on any replica.
+// hitRatio is the share of the prompts of the last minutes that was believed cached: on
+// the replicas chosen, and on any replica.
 type hitRatio struct {
 	prompt, cached, achievable float64 // tokens, decayed until at
 	at                         time.Duration

@@ -185,7 +185,7 @@ func (l *legs) preview(p *Pool, r *Request, decode *Replica, now time.Duration) 
 	return x
 }
 
-// explain completes what is said of a replica that only computes prompts.
+// explain completes the explanation of a replica that only computes prompts.
 func (l *legs) explain(p *Pool, c *Candidate, rep *Replica, now time.Duration) {
 	w := len(p.terms)
 	if k := slices.Index(l.usable, rep.index); k >= 0 && len(l.terms) >= (k+1)*w {

@@ -247,8 +247,8 @@ func (l *loadEstimate) isReported(v *reservation, now time.Duration) bool {
 	return v.replica.countsFirstTokens(now) || v.request.Stream && l.reported >= 0.5 && now-l.reportedAt < reportsExpire
 }
 
-// backlog is the prefill cost that r has queued, less what it must have done of
-// the first request since it began that.
+// backlog is the prefill cost queued on r, less the part of the first request that it must
+// have done since it began it.
 func (l *loadEstimate) backlog(r *Replica, now time.Duration) float64 {
 	l.advance(r, now)
 	q := &r.prefill

@@ -144,16 +144,17 @@ func (p *Pool) holds(id ID) bool {
 	return p.find(id) != nil || p.admission.isHeld(id) || p.unplaced.find(id) != nil
 }
 
-// Finished reports how the request ended. The reservation is settled against the
-// server that served, which is not always the one that was chosen. It returns
-// the time to first byte as far as that can be true.
+// Finished reports how the request ended. The reservation is settled against the server
+// that served, which is not always the one that was chosen. It returns the time to first
+// byte, bounded by what is possible.
 func (p *Pool) Finished(o Outcome) (ttft time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.finished(o)
 }
 
-// believe bounds what the proxy measured of v: its clock may have been set meanwhile.
+// believe bounds the times that the proxy measured for v: its clock may have been set
+// meanwhile.
 func (v *reservation) believe(o *Outcome, now time.Duration) {
 	if v.isKnown() && !v.restored {
 		o.TTFT = min(o.TTFT, now-v.at+v.waited)

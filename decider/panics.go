@@ -14,7 +14,7 @@ type panics struct {
 	last string // "" once it was reported
 }
 
-// recovered is to be deferred by a function that calls the policy.
+// recovered must be deferred by a function that calls the policy.
 func (p *panics) recovered() {
 	if r := recover(); r != nil {
 		p.note(r)

@@ -19,7 +19,7 @@ const (
 	OutOfBounds            // it has a value that no agent sends
 )
 
-// Bounds of what is believed of another agent.
+// Bounds of the reports of another agent.
 const (
 	mostWait = time.Hour
 	// MostPeerReservations bounds what one agent has reserved in a pool.

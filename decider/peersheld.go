@@ -51,7 +51,7 @@ type holdsElsewhere struct {
 	blocks int    // and blocks of theirs
 }
 
-// leftOn is what is left on a replica to others.
+// leftOn is the room on a replica that is left to others.
 func (h *holdsElsewhere) leftOn(i int) left {
 	if i < 0 || i >= len(h.left) {
 		return left{}
@@ -158,7 +158,7 @@ func (s *peers) heldElsewhere(from string, x *peer, e *Event, now time.Duration)
 	return AppliedNow
 }
 
-// forget drops a request that another agent holds no more.
+// forget drops a request that another agent no longer holds.
 func (h *holdsElsewhere) forget(it *queue.Item[held]) {
 	q := h.pool.admission.queue
 	h.n--

@@ -34,8 +34,7 @@ type Filter interface {
 	Keep(r *Request, v *View, dst []int) []int
 }
 
-// Observer is implemented by policies and scorers that follow what becomes of
-// requests.
+// Observer is implemented by policies and scorers that follow requests after the decision.
 type Observer interface {
 	Reserved(r *Request, replica int)
 	FirstToken(r *Request, replica int)

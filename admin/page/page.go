@@ -87,7 +87,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"count": count[int], "seconds": seconds, "age": age, "percent": percent, "figure": figure,
 }).ParseFS(files, "assets/*.html"))
 
-// Write writes the page that q asks for, or with q.Live its changing part alone.
+// Write writes the page that q selects, or with q.Live only its changing part.
 func Write(w io.Writer, in *Input, q *Query) error {
 	name := "page"
 	if q.Live {

@@ -32,8 +32,8 @@ func (x *Encoder) Forget() {
 	x.generation++
 }
 
-// Add adds an event to the batch. It reports false if that is full: Append is to be
-// called first.
+// Add adds an event to the batch. It reports false if the batch is full: the caller must
+// call Append first.
 func (x *Encoder) Add(e *decider.Event) bool {
 	if x.n == mostEvents || x.n > 0 && len(x.events)+len(x.table)+8*len(e.Request.Blocks) > MostMessage/2 {
 		return false

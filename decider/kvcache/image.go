@@ -35,7 +35,7 @@ func (m *Image) AppendKeys(dst []uint64) []uint64 {
 	return dst
 }
 
-// Expect makes room for n further blocks, as far as they fit the capacity.
+// Expect makes room for n further blocks, within the capacity.
 func (c *Cache) Expect(n int) {
 	n = c.n + min(n, c.capacity-c.n)
 	if c.source != 0 || n <= c.n {

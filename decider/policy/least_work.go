@@ -15,17 +15,16 @@ import "pointsman/decider"
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.1 use · own² / typical · m / mean + decode
 //	     + (1+4n) / (1+(24+500l)h/N) · duplicate + pressure
 //
-// in tokens, divided by the prefill speed of the replica. m is the number of
-// requests on the replica and mean that of all candidates, use the share of the
-// pool's prefill speed that is asked for, n the number of requests before their
-// first token per replica, h the block request rate above 1 of the first block that
-// the replica lacks, and N the number of replicas. Of a prefix that another replica
-// has, own counts 1 / (1+l·h/10N) of what it costs to compute: the others that ask for
-// it will find it. That needs requests that go on: l = a/(a+t), where a is for how
-// long they have come and t how long the copy takes to compute. Those of one task
-// come at once, and wait for the copy like the first. pressure is what the requests there
-// need beyond the cache, and a part of what they will need when they have grown. Ties go
-// to the emptier cache.
+// in tokens, divided by the prefill speed of the replica. m is the number of requests on
+// the replica and mean that of all candidates, use the share of the pool's prefill speed
+// that is asked for, n the number of requests before their first token per replica, h the
+// block request rate above 1 of the first block that the replica lacks, and N the number of
+// replicas. The part of own that another replica has cached counts 1 / (1+l·h/10N): other
+// requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
+// long they have come and t the time to compute the copy: the requests of one task come at
+// once, and wait for the copy like the first. pressure is the memory that the requests
+// there need beyond the cache, and a part of what they will need when they have grown. Ties
+// go to the emptier cache.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
@@ -38,7 +37,7 @@ type weights struct {
 	lasting   float64 // the same, for requests that go on
 	shared    float64 // the same, for the part of own that others have a use for
 	crowd     float64 // share of the work that is added per request on the replica, in a pool that is busy
-	blocking  float64 // of what a long prompt keeps others waiting, in such a pool
+	blocking  float64 // of the time that a long prompt keeps others waiting, in such a pool
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
 	growth    float64 // tokens per token that will not fit when the requests there have grown
@@ -47,8 +46,9 @@ type weights struct {
 // early are the weights when a request is sent at once.
 var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05, growth: 0.2}
 
-// growsBy is how many times what requests have generated they are taken to generate yet.
-// It is once in a pool whose traffic is even, and more while that grows.
+// growsBy is the output that running requests are assumed to have still to come, as a
+// multiple of what they have generated. Under steady traffic the factor is 1, and it is
+// larger while the load grows.
 const growsBy = 3
 
 // fullCache is the share of the cache that may be in use before it evicts what is

@@ -9,11 +9,11 @@ import (
 )
 
 // PrefixAffinity sends a request to the replica that was sent most of its prompt
-// before, and of equal ones to the least loaded. It is Ray Serve's
-// prefix-cache-aware router with the same options and defaults. It follows what
-// was sent, not what engines still hold. Two things differ: what it remembers of a
-// replica is bounded even without do_eviction, and it learns which replica really
-// served. Choose it if you come from Ray.
+// before, or to the least loaded of equal ones. It is Ray Serve's prefix-cache-aware
+// router with the same options and defaults. It follows what was sent, not what engines
+// still hold. Two things differ: what it remembers of a replica is bounded even without
+// do_eviction, and it learns which replica really served. Choose it if you come from
+// Ray.
 type PrefixAffinity struct {
 	PrefixAffinityOptions
 	routed

@@ -7,10 +7,10 @@ import (
 	"pointsman/decider/kvcache"
 )
 
-// routed remembers which replicas were sent which prefixes, for policies that
-// follow requests no further than that. A policy that embeds it is a PrefixUser,
-// a MemberObserver and an Observer. Beyond capacity blocks, what a replica was
-// sent least recently is forgotten.
+// routed remembers which prefixes each replica was sent, for policies that do not follow
+// requests any further. A policy that embeds it is a PrefixUser, a MemberObserver and an
+// Observer. Beyond capacity blocks, it forgets those that a replica was sent least
+// recently.
 type routed struct {
 	model    kvcache.Model
 	capacity int     // blocks per replica
@@ -18,8 +18,8 @@ type routed struct {
 	list     []*decider.Replica
 }
 
-// routedBlocks bounds what is remembered of a replica, whatever a policy's own
-// limits are: 64 MB of prompts, in at most 6.5 MB of memory.
+// routedBlocks bounds the remembered blocks of a replica, whatever a policy's own limits
+// are: 64 MB of prompts, in at most 6.5 MB of memory.
 const routedBlocks = 1 << 16
 
 // UsesPrefix implements PrefixUser.
@@ -49,7 +49,7 @@ func (p *routed) Members(replicas []*decider.Replica) {
 // of is the record of what a member was sent.
 func (p *routed) of(r *decider.Replica) *kvcache.Cache { return p.model.At(r.Slot()) }
 
-// resize makes n blocks the capacity. What no longer fits is forgotten.
+// resize makes n blocks the capacity, and forgets those that no longer fit.
 func (p *routed) resize(n int) {
 	if n == p.capacity {
 		return
