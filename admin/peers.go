@@ -16,7 +16,7 @@ func peers(c *cluster.Status) page.Section {
 		Problems: c.Warnings(),
 	}
 	number := func(text string) page.Cell { return page.Cell{Text: text, Number: true} }
-	for _, name := range []string{"Heard", "Lag", "Messages", "Events", "Gaps", "Lists", "Differed"} {
+	for _, name := range []string{"Seen", "Lag", "Messages", "Events", "Gaps", "Lists", "Differed"} {
 		s.Columns = append(s.Columns, number(name))
 	}
 	states := map[string]string{"follows": "up", "asks": "draining", "silent": "down"}
@@ -24,7 +24,7 @@ func peers(c *cluster.Status) page.Section {
 		s.Summary += " It is joining: it waits for what the others know."
 	}
 	if len(c.Peers) == 0 {
-		s.Summary += " No other agent has been heard."
+		s.Summary += " No other agent has sent a message."
 	}
 	for _, p := range c.Peers {
 		if p.State == "silent" {

@@ -54,7 +54,7 @@ func (t *notices) tick(now time.Time) {
 			t.problems[s.Proxy] = true
 			t.log.Warn("the proxy does not report what becomes of requests", "proxy", s.Proxy, "problem", s.Problem,
 				"remedy", "see the log lines that `pointsman render "+s.Proxy+"` adds, and listen.feed")
-		case s.Problem == "" && t.problems[s.Proxy] && s.Unheard == 0:
+		case s.Problem == "" && t.problems[s.Proxy] && s.SinceLine == 0:
 			t.problems[s.Proxy] = false
 			t.log.Info("the proxy reports again", "proxy", s.Proxy)
 		}

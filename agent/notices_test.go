@@ -52,7 +52,7 @@ func TestNotices(t *testing.T) {
 	logs("at the start")
 	k.Asked(now)
 	logs("no feed", "the feed is not connected, 1 questions since its last line")
-	k.Heard(now)
+	k.LineRead(now)
 	k.Ended(false, false)
 	logs("a line", "the proxy reports again", "requests went on without an answer of the agent")
 

@@ -10,8 +10,8 @@ import (
 	"pointsman/decider"
 )
 
-// BenchmarkDecideAndShare is how long decisions take in an agent that shares what it
-// does, and in one that does not, in turns.
+// BenchmarkDecideAndShare compares decisions in an agent that shares its reservations and
+// in one that does not, in turns.
 func BenchmarkDecideAndShare(b *testing.B) {
 	net := &testNet{now: time.Hour}
 	shares := newTestNode(net, "a", "a secret of the bench")

@@ -107,8 +107,8 @@ func (n *natsNode) decide(id byte, blocks ...uint64) {
 
 func (n *natsNode) reservations() int { return n.Decider.Pool("llama").Status().Reservations }
 
-// TestEmbeddedNATS: agents that find each other by one address, or name, know what the others
-// have reserved, what they had before one joined, and what their caches hold. One
+// TestEmbeddedNATS: agents that find each other by one address, or name, know the others'
+// reservations, also those from before one joined, and the contents of their caches. One
 // with another secret is refused.
 func TestEmbeddedNATS(t *testing.T) {
 	addresses := []string{freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)}

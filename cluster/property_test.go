@@ -127,10 +127,10 @@ func (w *world) runs(r *running, d *decider.Decision) {
 }
 
 // end ends request k. The report may be lost.
-func (w *world) end(k int, heard bool) {
+func (w *world) end(k int, reported bool) {
 	r := w.running[k]
 	w.running = slices.Delete(w.running, k, k+1)
-	if w.nodes[r.node] != nil && heard {
+	if w.nodes[r.node] != nil && reported {
 		w.pool(r.node).Finished(decider.Outcome{ID: r.id, Server: []byte(replicaName(r.replica)), TTFT: 100 * time.Millisecond})
 	}
 }
@@ -156,7 +156,7 @@ func (w *world) act() {
 		}
 	case 4, 5:
 		if len(w.running) > 0 {
-			w.end(rapid.IntRange(0, len(w.running)-1).Draw(t, "request"), rapid.IntRange(0, 9).Draw(t, "heard") > 0)
+			w.end(rapid.IntRange(0, len(w.running)-1).Draw(t, "request"), rapid.IntRange(0, 9).Draw(t, "reported") > 0)
 		}
 	case 6, 7:
 		w.nodes[i].flush(rapid.Bool().Draw(t, "beat"))

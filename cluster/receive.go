@@ -52,7 +52,7 @@ func (n *Node) receive(message []byte) {
 		p = &peer{name: head.From}
 		p.reborn(head.Epoch, key)
 		n.peers[head.From] = p
-		n.Log.Info("an agent of the cluster is heard", "agent", head.From)
+		n.Log.Info("an agent of the cluster was found", "agent", head.From)
 	case p.epoch > head.Epoch && now-p.seen < silentAfter:
 		n.counts.stale++ // of an earlier life
 		return
@@ -63,7 +63,7 @@ func (n *Node) receive(message []byte) {
 	p.bytes += uint64(len(message))
 	if p.silent {
 		p.silent = false
-		n.Log.Info("an agent of the cluster is heard again", "agent", head.From)
+		n.Log.Info("an agent of the cluster is back", "agent", head.From)
 	}
 	p.seen = now
 	switch head.Kind {

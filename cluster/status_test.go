@@ -7,7 +7,7 @@ import (
 )
 
 // TestMetricsWhileConnecting asks for metrics while the node connects: the agent serves
-// them before. The race detector sees what is not guarded.
+// them before. The race detector finds unguarded fields.
 func TestMetricsWhileConnecting(t *testing.T) {
 	n := &testNet{now: time.Hour}
 	node := newTestNode(n, "a", "secret")

@@ -204,7 +204,7 @@ type firstAlways struct{}
 
 func (firstAlways) Rank(_ *Request, v *View, dst []int) []int { return append(dst, v.Candidates[0]) }
 
-// A process that was stopped refuses nobody for the time that it lost, as it has yet to
+// A process that was stopped refuses no request for the time that it lost: it still has to
 // read which replicas have capacity.
 func TestStalledProcessRefusesNobody(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: 2 * time.Second}}}))

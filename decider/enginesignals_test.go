@@ -181,7 +181,7 @@ func TestCountedFirstTokensAreThoseOfTheOldest(t *testing.T) {
 	})
 }
 
-// An engine that counts first tokens needs no clock: what it has not counted waits.
+// An engine that counts first tokens needs no clock: requests that it has not counted wait.
 func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	p.Engine("r0").FirstTokens(0)
@@ -198,8 +198,8 @@ func TestCountedEnginesAreNotJudgedByTheClock(t *testing.T) {
 	}
 }
 
-// Requests from elsewhere make the engine count more than the pool sent. What
-// is left over at an empty queue is not held against requests to come.
+// Requests from elsewhere make the engine count more than the pool sent. The surplus at an
+// empty queue does not count against later requests.
 func TestForeignFirstTokensAreForgotten(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1)
 	p.Engine("r0").FirstTokens(0)

@@ -6,8 +6,8 @@ import (
 	"pointsman/decider/queue"
 )
 
-// A prompt of which the beginning alone was seen, or is kept, is found in the
-// cache to its end when it comes again, with and without an admission.
+// A prompt whose beginning alone was seen, or is kept, is found in the cache to its end
+// when it comes again, with and without an admission.
 func TestTruncatedPromptsAreExtrapolated(t *testing.T) {
 	for why, a := range map[string]*Admission{
 		"none": nil, "held": {Hold: true, Bands: []queue.Band{{Name: "a"}}}, "in the proxy": {Bands: []queue.Band{{Name: "a"}}},

@@ -126,7 +126,7 @@ func TestFallbacksWork(t *testing.T) {
 	}
 }
 
-// An end of a request that the pool never decided blames nobody.
+// The end of a request that the pool never decided counts against no replica.
 func TestUnreservedEndBlamesNobody(t *testing.T) {
 	p, _ := newTestPool(&RoundRobin{}, 3)
 	for _, end := range []End{Refused, Died, TimedOut, Failed} {

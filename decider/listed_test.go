@@ -46,8 +46,7 @@ func TestAdaptersGoToTheReplicasThatListThem(t *testing.T) {
 	if len(a.ListedAdapters()) != 2 {
 		t.Error("a reload forgot the adapters")
 	}
-	// Where nobody lists it, as with adapters that are loaded when asked for,
-	// all may be asked.
+	// If no replica lists it, as with adapters that are loaded on demand, all may be asked.
 	r = Request{Pool: a, LoRA: "resolved", Input: 10, Output: -1}
 	seen := map[string]bool{}
 	for range 100 {

@@ -301,8 +301,8 @@ func TestUnseenPartOfAConversationFollowsTheSeen(t *testing.T) {
 	}
 }
 
-// What is on its way to a replica will press out what was released there
-// longest ago, before anything that comes later is looked up.
+// Requests on their way to a replica will evict the blocks released there longest ago,
+// before any later request is looked up.
 func TestWhatIsOnItsWayTakesRoom(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 1)
 	r := p.replicas[0]
@@ -355,7 +355,7 @@ func TestCacheSizeIsSeen(t *testing.T) {
 	if got := r.CacheTokens(); got != mostSeen*reported {
 		t.Errorf("taken for %d tokens, want %d at most", got, mostSeen*reported)
 	}
-	// Their ends are never reported: nobody knows for how long they ran.
+	// Their ends are never reported: it is unknown how long they ran.
 	clock.now += 2 * DefaultLease
 	p.sweep()
 	if r.CacheTokens() != reported || r.cache.Len() > 100 {

@@ -8,7 +8,7 @@ import (
 	"pointsman/decider/queue"
 )
 
-// couple is two agents of which each applies what the other reports.
+// couple is two agents that apply each other's reports.
 type couple struct {
 	t     *testing.T
 	d     [2]*Decider
@@ -195,7 +195,7 @@ func TestStandbyIsNotBlind(t *testing.T) {
 	}
 }
 
-// TestHeldElsewhereListed: a list has what is held, and only that.
+// TestHeldElsewhereListed: a list has the held requests, and only those.
 func TestHeldElsewhereListed(t *testing.T) {
 	c := newCouple(t, Admission{FIFO: true})
 	c.fill()

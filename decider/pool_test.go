@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever happens to a pool in whatever order, the replicas' counts are those
-// of the reservations, a replica that may not be chosen is not, and in the end
-// nothing is in flight.
+// Whatever happens to a pool in whatever order, the replicas' counts are those of the
+// reservations, replicas that may not be chosen are never chosen, and in the end nothing is
+// in flight.
 func TestPoolAccounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policies := []Policy{&RoundRobin{}, Random{}, PowerOfTwo{}, LeastRequests{}}

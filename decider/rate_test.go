@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What was learned of a replica's speed fades with time: nothing else brings back
-// one that is avoided because it was slow.
+// A learned speed decays with time: nothing else brings back a replica that is avoided
+// because it was slow.
 func TestSpeedsFade(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 2)
 	p.sweep()

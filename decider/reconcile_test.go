@@ -35,7 +35,8 @@ func TestLostOutcomes(t *testing.T) {
 		}
 		for clock.now < 9*time.Second {
 			clock.now += 100 * time.Millisecond
-			// What is on its way to the engine, or from it, is no loss.
+			// Requests on their way to the engine, and ends on their way from it, are no
+			// losses.
 			_, id := decide(p, askedBy(7))
 			if young = append(young, id); len(young) > 3 {
 				p.Finished(Outcome{ID: young[0], Server: []byte("r0")})
@@ -79,8 +80,8 @@ func TestEngineThatCountsTooFew(t *testing.T) {
 	}
 }
 
-// Where the proxy reports ends only, nobody knows which requests were lost. Those that
-// were taken for lost and end later give way to others, so that the sum stays right.
+// If the proxy reports ends only, it is unknown which requests were lost. When one that was
+// taken for lost ends later, another expires in its place, so that the sum stays right.
 func TestTheWrongOnesAreTakenForLost(t *testing.T) {
 	for _, reappears := range []func(*Pool, ID){
 		func(p *Pool, id ID) { p.Finished(Outcome{ID: id, Server: []byte("r0")}) },

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a restart the counts are right within 10 s, also where the requests that ended
-// meanwhile are not those which are taken for lost.
+// After a restart the counts are right within 10 s, also if other requests ended meanwhile
+// than those taken for lost.
 func TestCountsAfterRestart(t *testing.T) {
 	a := newLife(1, "s")
 	var ids []ID

@@ -18,7 +18,7 @@ func inShadow(share float64) func(*decider.PoolConfig) {
 }
 
 // A pool in shadow names no server. Its cache model and its load follow the replica
-// that really serves, and it compares what it would have chosen with that.
+// that really serves, and it compares its own choice with that.
 func TestShadow(t *testing.T) {
 	for name, report := range map[string]func(p *decidertest.Pool, id decider.ID, replica string){
 		"as it happens": (*decidertest.Pool).Serve,
@@ -128,7 +128,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 }
 
 // Of a pool with an admission, the share that is left to the proxy neither waits nor is
-// refused. What it occupies keeps the decided share waiting.
+// refused. The capacity that it uses keeps the decided share waiting.
 func TestShadowOfAShareWithAdmission(t *testing.T) {
 	p := decidertest.New(policy.LeastWork{}, 1, inShadow(0.5), func(c *decider.PoolConfig) {
 		c.Admission = &decider.Admission{Hold: true, Bands: []queue.Band{{Name: "all", MaxRequests: 2, TTL: time.Minute}}}
@@ -230,7 +230,7 @@ func TestShadowDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// tape keeps what is recorded.
+// tape keeps the recorded requests.
 type tape struct{ list []decider.Ended }
 
 func (t *tape) Record(e *decider.Ended) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// taped is a journal that keeps what it is given.
+// taped is a journal that keeps its events.
 type taped struct{ events []Event }
 
 func (j *taped) Add(e *Event) {
@@ -22,7 +22,7 @@ func (j *taped) take() []Event {
 	return list
 }
 
-// newSharingPools returns two agents' pools of two replicas, and what they report.
+// newSharingPools returns two agents' pools of two replicas, and their reports.
 func newSharingPools(change ...func(*PoolConfig)) (d [2]*Decider, tapes [2]*taped, clock *testClock) {
 	clock = &testClock{now: time.Second}
 	for i := range d {
@@ -137,8 +137,8 @@ func TestPeerEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPeerList: a list ends what the other agent no longer has, adds what was
-// missed and moves what is elsewhere.
+// TestPeerList: a list ends reservations that the other agent no longer has, adds missed
+// ones and moves those that are elsewhere.
 func TestPeerList(t *testing.T) {
 	d, tapes, _ := newSharingPools()
 	own, p := d[0].Pools()[0], d[1].Pools()[0]
@@ -203,9 +203,8 @@ func TestReportOfAnothersReservation(t *testing.T) {
 	}
 }
 
-// TestReconcilePeers: of the agents that answer, the first by name decides which
-// outcomes were lost. The others end what it says, and it does so for those that
-// are silent.
+// TestReconcilePeers: of the agents that answer, the first by name decides which outcomes
+// were lost, also those of silent agents. The others follow it.
 func TestReconcilePeers(t *testing.T) {
 	d, tapes, clock := newSharingPools()
 	a, b := d[0].Pools()[0], d[1].Pools()[0]

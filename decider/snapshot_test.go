@@ -118,7 +118,7 @@ func TestRestoredPoolIsTheSame(t *testing.T) {
 			t.Errorf("a block was requested at %v, after the restart at %v", was, is)
 		}
 	}
-	// It goes on in the same way: what ran ends, and nothing is left over.
+	// It continues in the same way: the running requests end, and nothing is left over.
 	for i, id := range running {
 		for _, l := range []*lives{a, b} {
 			v := l.find(id)
@@ -167,8 +167,8 @@ func TestRestoredCacheEvictsInOrder(t *testing.T) {
 	}
 }
 
-// Restoring over what is known already adds the rest and changes nothing else, as
-// when an agent joins and messages of others have come already.
+// Restoring into a pool that has state already adds the rest and changes nothing else, as
+// when an agent joins and messages of others have already come.
 func TestRestoreTwice(t *testing.T) {
 	a := newLife(3, "s")
 	running, _ := a.conversations(200, rand.New(rand.NewPCG(7, 8)))

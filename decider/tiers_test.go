@@ -82,7 +82,7 @@ func TestTransferSpeedIsLearned(t *testing.T) {
 	}
 }
 
-// Without slower tiers nothing is kept or looked for.
+// Without slower tiers nothing is kept or looked up.
 func TestNoTiersNoCost(t *testing.T) {
 	p, _ := newTestPool(LeastWork{}, 2)
 	d, id := decide(p, document(1, 8, 0))

@@ -257,7 +257,7 @@ func (f *Feed) line(text []byte, late *lateness) {
 		return
 	}
 	f.Lines.Inc()
-	f.link.Heard(time.Now())
+	f.link.LineRead(time.Now())
 	p := f.decider.PoolNamed(l.pool)
 	switch {
 	case l.event == closed:

@@ -17,7 +17,7 @@ const (
 
 // aboutFaults has the name of each fault, the problem, and where to look.
 var aboutFaults = [faults]struct{ name, problem, remedy string }{
-	Nameless: {"nameless", "%d questions came without an id, so their outcomes cannot be heard", "http-request set-var(txn.pm.rid) uuid() must come before send-spoe-group"},
+	Nameless: {"nameless", "%d questions came without an id, so their outcomes cannot be matched", "http-request set-var(txn.pm.rid) uuid() must come before send-spoe-group"},
 	Cut:      {"cut", "%d bodies were cut although there was room for more", "http-request wait-for-body must come before send-spoe-group, and tune.bufsize be what `pointsman render haproxy` says"},
 	Unserved: {"unserved", "%d requests without a decision ended as 502", "what serves without the agent does not work: is $pm_own one of your upstreams?"},
 	Lost:     {"lost", "nginx answered %d POSTs with 500 by itself", "nginx-server.conf must be included in the server of the location that asks"},

@@ -26,7 +26,7 @@ type Link struct {
 	ended      atomic.Uint64
 	mismatches atomic.Uint64
 	unanswered atomic.Uint64
-	heard      atomic.Int64 // when the feed's last line came, as by stamp; 0 = never
+	lineAt     atomic.Int64 // when the feed's last line came, as by stamp; 0 = never
 	waiting    atomic.Int64 // questions since that line
 	since      atomic.Int64 // when the first of these came
 	version    atomic.Pointer[string]
@@ -79,8 +79,8 @@ func (l *Link) Asked(now time.Time) {
 	}
 }
 
-// Heard notes that a line of the feed came.
-func (l *Link) Heard(now time.Time) { l.heard.Store(stamp(now)); l.waiting.Store(0) }
+// LineRead notes a line of the feed.
+func (l *Link) LineRead(now time.Time) { l.lineAt.Store(stamp(now)); l.waiting.Store(0) }
 
 // Ended counts the end of a request that the proxy asked about, or tried to. answered
 // reports whether an answer came in time, and mismatch whether another replica than the
@@ -144,8 +144,8 @@ type Status struct {
 	FeedConnected *bool `json:"feed_connected,omitempty"`
 	// FeedAge is the time since the feed's last line, in seconds; -1 = none came.
 	FeedAge float64 `json:"feed_age_s"`
-	// Unheard are questions since the last line.
-	Unheard int64 `json:"questions_since_feed"`
+	// SinceLine are questions since the last line.
+	SinceLine int64 `json:"questions_since_feed"`
 	// Unreported are questions whose end was not reported: in flight or lost.
 	Unreported uint64 `json:"unreported"`
 	// Unanswered are requests that went on because no answer came in time.
@@ -163,7 +163,7 @@ func (l *Link) Status(now time.Time) Status {
 	asked, ended := l.asked.Load(), l.ended.Load()
 	s := Status{
 		Proxy: l.Proxy, Connected: l.Connections != nil && l.Connections() > 0, Questions: asked, FeedAge: -1,
-		Unheard: max(l.waiting.Load(), 0), Unanswered: l.unanswered.Load(), Mismatches: l.mismatches.Load(), Bypassed: map[string]uint64{},
+		SinceLine: max(l.waiting.Load(), 0), Unanswered: l.unanswered.Load(), Mismatches: l.mismatches.Load(), Bypassed: map[string]uint64{},
 		Faults: l.found(),
 	}
 	if asked > ended { // requests whose agent was away end without a question
@@ -172,7 +172,7 @@ func (l *Link) Status(now time.Time) Status {
 	if v := l.version.Load(); v != nil {
 		s.Version = *v
 	}
-	if at := l.heard.Load(); at != 0 {
+	if at := l.lineAt.Load(); at != 0 {
 		s.FeedAge = max(0, since(now, at))
 	}
 	if l.FeedConnections != nil {
@@ -216,18 +216,18 @@ const (
 // problem describes what is wrong, or is "". quiet is how long ago the first question since
 // the last line came, in seconds.
 func (s *Status) problem(quiet float64) string {
-	unheard := fmt.Sprintf("%d questions since its last line", s.Unheard)
+	questions := fmt.Sprintf("%d questions since its last line", s.SinceLine)
 	switch {
-	case s.Unheard == 0:
+	case s.SinceLine == 0:
 		return ""
 	case s.FeedConnected != nil && !*s.FeedConnected && quiet >= reconnects:
-		return "the feed is not connected, " + unheard
-	case quiet < longSilence && (quiet < silentAfter || s.Unheard < silentQuestions):
+		return "the feed is not connected, " + questions
+	case quiet < longSilence && (quiet < silentAfter || s.SinceLine < silentQuestions):
 		return ""
 	case s.FeedAge < 0:
-		return fmt.Sprintf("the feed has sent nothing yet, %d questions came", s.Unheard)
+		return fmt.Sprintf("the feed has sent nothing yet, %d questions came", s.SinceLine)
 	default:
-		return "the feed is silent, " + unheard
+		return "the feed is silent, " + questions
 	}
 }
 
@@ -245,7 +245,7 @@ func (s *Status) WriteMetrics(w io.Writer) {
 	flag("pointsman_proxy_feed_ok", s.Problem == "")
 	metrics.WriteCounterUint64(w, "pointsman_questions_total"+proxy, s.Questions)
 	metrics.WriteGaugeFloat64(w, "pointsman_feed_age_seconds"+proxy, s.FeedAge)
-	metrics.WriteGaugeUint64(w, "pointsman_questions_since_feed"+proxy, uint64(s.Unheard))
+	metrics.WriteGaugeUint64(w, "pointsman_questions_since_feed"+proxy, uint64(s.SinceLine))
 	metrics.WriteGaugeUint64(w, "pointsman_unreported"+proxy, s.Unreported)
 	metrics.WriteCounterUint64(w, "pointsman_unanswered_total"+proxy, s.Unanswered)
 	metrics.WriteCounterUint64(w, "pointsman_mismatches_total"+proxy, s.Mismatches)

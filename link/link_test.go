@@ -39,8 +39,8 @@ func TestProblem(t *testing.T) {
 		if s.Problem != c.want || s.FeedAge != -1 || s.Questions != uint64(c.questions) {
 			t.Errorf("%s: %+v, want the problem %q", c.name, s, c.want)
 		}
-		l.Heard(start.Add(c.after))
-		if s := l.Status(start.Add(c.after + 2*time.Second)); s.Problem != "" || s.FeedAge < 1.9 || s.FeedAge > 2.1 || s.Unheard != 0 {
+		l.LineRead(start.Add(c.after))
+		if s := l.Status(start.Add(c.after + 2*time.Second)); s.Problem != "" || s.FeedAge < 1.9 || s.FeedAge > 2.1 || s.SinceLine != 0 {
 			t.Errorf("%s, after a line: %+v", c.name, s)
 		}
 	}

@@ -167,7 +167,7 @@ func (f *Feed) line(datagram []byte) {
 			f.link.Saw(link.Lost) // a location leads to one of ours that its server has not
 			return
 		}
-		f.link.Heard(time.Now())
+		f.link.LineRead(time.Now())
 		f.finished(&l)
 	case ok && bytes.Equal(tag, errorTag):
 		b, ok := parseBrokenAnswer(text)

@@ -10,7 +10,7 @@ import (
 	"pointsman/link"
 )
 
-// Everything that is sent is read, and settles what it names.
+// Every line is read, and settles its request.
 func TestFeedKeepsUp(t *testing.T) {
 	d := newDecider()
 	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
@@ -58,7 +58,7 @@ func TestFeedKeepsUp(t *testing.T) {
 	}
 }
 
-// What the kernel drops is counted: nobody reads this socket.
+// Datagrams that the kernel drops are counted: nothing reads this socket.
 func TestDropped(t *testing.T) {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -144,7 +144,7 @@ func TestErrorLinesCannotBeForged(t *testing.T) {
 	}
 }
 
-// A line about a request that the agent knows nothing of blames nobody.
+// A line about an unknown request counts against no replica.
 func TestUnknownRequestBlamesNobody(t *testing.T) {
 	d := newDecider()
 	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)

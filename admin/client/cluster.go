@@ -18,11 +18,11 @@ func printCluster(w io.Writer, c *cluster.Status) {
 		fmt.Fprintf(w, "  %s\n", warn)
 	}
 	if len(c.Peers) == 0 {
-		fmt.Fprintln(w, "  no other agent has been heard")
+		fmt.Fprintln(w, "  no other agent has sent a message")
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "  agent\tstate\theard\tlag\tmessages\tevents\tgaps\tlists\tdiffered\tepoch\t")
+	fmt.Fprintln(t, "  agent\tstate\tseen\tlag\tmessages\tevents\tgaps\tlists\tdiffered\tepoch\t")
 	for _, p := range c.Peers {
 		fmt.Fprintf(t, "  %s\t%s\t%s ago\t%.1fms\t%d\t%d\t%d\t%d\t%d\t%s\t\n",
 			p.Agent, p.State, shortly(p.Age), p.Lag*1000, p.Messages, p.Events, p.Gaps, p.Lists, p.Differed, p.Epoch)

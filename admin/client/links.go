@@ -17,14 +17,14 @@ func printLinks(w io.Writer, links []link.Status) {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "  proxy\tconnected\tquestions\tper s\tfeed heard\tunreported\tunanswered\tmismatches\tnot asked\t")
+	fmt.Fprintln(t, "  proxy\tconnected\tquestions\tper s\tfeed line\tunreported\tunanswered\tmismatches\tnot asked\t")
 	for _, l := range links {
-		connected, heard := "no", "never"
+		connected, line := "no", "never"
 		if l.Connected {
 			connected = "yes"
 		}
 		if l.FeedAge >= 0 {
-			heard = fmt.Sprintf("%.1fs ago", l.FeedAge)
+			line = fmt.Sprintf("%.1fs ago", l.FeedAge)
 		}
 		name, bypassed := l.Proxy, uint64(0)
 		if l.Version != "" {
@@ -34,7 +34,7 @@ func printLinks(w io.Writer, links []link.Status) {
 			bypassed += n
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%d\t%.1f\t%s\t%d\t%d\t%d\t%d\t\n",
-			name, connected, l.Questions, l.Rate, heard, l.Unreported, l.Unanswered, l.Mismatches, bypassed)
+			name, connected, l.Questions, l.Rate, line, l.Unreported, l.Unanswered, l.Mismatches, bypassed)
 	}
 	t.Flush()
 	for _, l := range links {

@@ -134,7 +134,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// TestKnownPrefix: what was sent before is not sent again.
+// TestKnownPrefix: blocks that were sent before are not sent again.
 func TestKnownPrefix(t *testing.T) {
 	var x Encoder
 	blocks := make([]uint64, 400)

@@ -126,7 +126,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	there := metricNames(exposed(t))
 	// A ratio of prompts is there after the first one.
 	there["pointsman_hit_ratio"], there["pointsman_achievable_hit_ratio"] = true, true
-	// Those of another agent, once it is heard.
+	// Those of another agent, once it has sent a message.
 	for _, m := range []string{"age_seconds", "lag_seconds", "gaps_total", "lists_total", "differed_total"} {
 		there["pointsman_cluster_peer_"+m] = true
 	}

@@ -44,9 +44,9 @@ func perKey(minute, day int64) Config {
 	return Config{Limits: []Limit{{Name: "a-key", By: ByKey, PerMinute: minute, PerDay: day}}}
 }
 
-// TestWindowsSlide holds the ledger against a list of all that was used: within no
-// minute or day does anyone use more prompt tokens than the limit, and what is refused
-// would have exceeded it within a window and one step.
+// TestWindowsSlide compares the ledger with a list of all usage: nobody uses more prompt
+// tokens than the limit within any minute or day, and a refused request would have exceeded
+// it within a window and one step.
 func TestWindowsSlide(t *testing.T) {
 	for w, limit := range map[Window]Config{Minute: perKey(1000, 0), Day: perKey(0, 1000)} {
 		b := newBench(t, limit)
@@ -110,8 +110,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// Output counts when it is known, and what cost nothing is given back, also when it
-// comes after the window has slid on.
+// Output counts when it is known, and requests that cost nothing are refunded, also after
+// the window has slid on.
 func TestSettle(t *testing.T) {
 	b := newBench(t, perKey(1000, 0))
 	ch, _ := b.charge("k", "m", 600)
@@ -203,8 +203,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Memory is bounded: who comes when the table is full shares an account, keys with a
-// name do not, and what is idle makes room.
+// Memory is bounded: clients that come when the table is full share an account, keys with a
+// name do not, and idle accounts make room.
 func TestAccountsAreBounded(t *testing.T) {
 	c := perKey(1000, 0)
 	c.MostAccounts = 100
@@ -238,7 +238,7 @@ func TestCountsWithoutLimits(t *testing.T) {
 	}
 }
 
-// A new configuration keeps what was counted under the same name.
+// A new configuration keeps the counts under the same name.
 func TestApplyAgain(t *testing.T) {
 	b := newBench(t, perKey(1000, 0))
 	ch, _ := b.charge("k", "m", 900)

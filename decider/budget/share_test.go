@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Agents that share refuse by the sum of what all have counted, whatever reports are
-// lost, repeated or late, once one of each has come.
+// Agents that share refuse by the sum of all counts, whatever reports are lost, repeated or
+// late, once one of each has come.
 func TestAgentsShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 50 {
@@ -92,7 +92,8 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// The next life of an agent counts on, less what has left the windows meanwhile.
+// The next life of an agent continues the counts, less the tokens that have left the
+// windows meanwhile.
 func TestRestore(t *testing.T) {
 	old := newBench(t, perKey(1000, 3000))
 	old.passes("k", 900)

@@ -197,7 +197,7 @@ func TestModelAgainstPlainLists(t *testing.T) {
 	})
 }
 
-// fill gives each of 64 replicas n blocks, a share of which all have.
+// fill gives each of 64 replicas n blocks; all have a share of them in common.
 func fill(n int, shared float64) *Model {
 	x := new(Model)
 	for slot := range 64 {

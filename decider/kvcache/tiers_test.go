@@ -70,8 +70,8 @@ func TestReportedTiersAgainstSets(t *testing.T) {
 	})
 }
 
-// What is evicted from the GPU is kept below, as much as fits, and no more once the
-// engine has restarted or the replica has left.
+// Blocks evicted from the GPU are kept below, as many as fit, until the engine restarts or
+// the replica leaves.
 func TestOffloadedPrediction(t *testing.T) {
 	m := new(Model)
 	c := m.Add(0, 4)

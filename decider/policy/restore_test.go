@@ -8,8 +8,7 @@ import (
 	"pointsman/decider/decidertest"
 )
 
-// A policy with a record of its own of what each replica was sent knows it again
-// after a restart.
+// A policy that records what each replica was sent has its record again after a restart.
 func TestRoutedAfterRestart(t *testing.T) {
 	life := func() (*decidertest.Pool, *PrefixAffinity) {
 		policy := must(NewPrefixAffinity(PrefixAffinityDefaults))

@@ -79,7 +79,7 @@ func TestPrefixAffinityEvicts(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, what is remembered of it is bounded.
+// Whatever a client sends, the remembered part is bounded.
 func TestRoutedIsBounded(t *testing.T) {
 	policy := must(NewPrefixAffinity(PrefixAffinityDefaults))
 	policy.capacity = 1000

@@ -9,8 +9,7 @@ import (
 	"pointsman/decider/decidertest"
 )
 
-// sentTo is a scorer in a pool of n replicas that remembers so many blocks of
-// each.
+// sentTo is a scorer in a pool of n replicas that remembers that many blocks of each.
 func sentTo(n, blocks int) (*decidertest.Pool, *ApproximatePrefixScorer) {
 	s := newApproximatePrefixScorer()
 	s.tokens = blocks * decidertest.BlockTokens

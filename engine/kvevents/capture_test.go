@@ -63,7 +63,7 @@ func capture(t *testing.T, name string) (list []captured) {
 	return list
 }
 
-// aPool is a pool of one replica, r0, that compares blocks of so many tokens.
+// aPool is a pool of one replica, r0, that compares blocks of that many tokens.
 func aPool(blockTokens int) *decider.Pool {
 	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: kvAware(blockTokens), Replicas: []decider.ReplicaConfig{{Name: "r0"}}}}})
@@ -203,7 +203,7 @@ func removed(b []byte, hash uint64, group int) []byte {
 	return msgp.AppendInt(msgp.AppendString(b, "group_idx"), group)
 }
 
-// batchOf is a batch of so many events.
+// batchOf is a batch of n events.
 func batchOf(n int, events []byte) []byte {
 	return append(msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 2), 0), uint32(n)), events...)
 }

@@ -38,8 +38,8 @@ func (l *rig) restartAgent() {
 	if after := l.keys(); !old.rank.confirming && !maps.Equal(before, after) {
 		l.t.Fatalf("%d blocks after a restart, %d before it", len(after), len(before))
 	}
-	// What preceded a block is not in the image, nor what has been removed: after losses it may
-	// matter.
+	// The image has neither the predecessors of a block nor removed blocks: after losses
+	// they may matter.
 	l.forgot = l.forgot || l.kind != lossless
 	l.reconnect()
 }
@@ -141,7 +141,7 @@ func TestImageOfAnotherRun(t *testing.T) {
 	})
 }
 
-// FuzzImage reads images that nobody has made.
+// FuzzImage reads arbitrary bytes as an image.
 func FuzzImage(f *testing.F) {
 	pool := newPool(kvAware(testBlock))
 	x := NewIndex(f.Context(), pool, "r0", testBlock)
@@ -173,7 +173,7 @@ func FuzzImage(f *testing.F) {
 	})
 }
 
-// BenchmarkImage writes and reads what is known of one engine with 500,000 tokens in blocks of
+// BenchmarkImage writes and reads the image of one engine with 500,000 tokens in blocks of
 // 16.
 func BenchmarkImage(b *testing.B) {
 	pool := newPool(kvAware(16))

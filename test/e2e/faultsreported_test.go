@@ -110,7 +110,7 @@ func (u *user) serve(c rig.Call, n int) {
 	}
 }
 
-// reports sends requests until the agent says what is wrong.
+// reports sends requests until the agent reports the fault.
 func (u *user) reports(f inject.Fault, send func()) {
 	u.T.Helper()
 	rig.Eventually(u.T, 60*time.Second, "status and log report: "+f.Report, func() (bool, string) {

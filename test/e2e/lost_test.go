@@ -9,9 +9,9 @@ import (
 	"pointsman/test/rig"
 )
 
-// TestLostOutcomes decides requests of which nothing is ever reported, and stops
-// the agent meanwhile. Within 10 s of its return the counts are right again, by
-// what the engines report: the lease is ten minutes.
+// TestLostOutcomes decides requests whose ends are never reported, and stops the agent
+// meanwhile. Within 10 s of its return the counts are right again, from the engines'
+// reports: the lease is ten minutes.
 func TestLostOutcomes(t *testing.T) {
 	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		t.Parallel()

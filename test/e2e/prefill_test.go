@@ -30,7 +30,8 @@ func TestPrefillDecode(t *testing.T) {
 		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
 		sent := 0
-		// ask sends a prompt that nobody has seen, and returns who computed it and who answered.
+		// ask sends a new prompt, and returns the replicas that computed it and that
+		// answered.
 		ask := func(size int, forged string) (prefilled, served, seen string) {
 			t.Helper()
 			sent++

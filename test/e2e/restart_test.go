@@ -47,8 +47,8 @@ func message(before []byte, conversation, turn, size int) []byte {
 	return append(b, fmt.Sprintf(`{"role":"user","content":%q}`, text)...)
 }
 
-// play sends so many turns of each conversation, a few at a time, and returns the
-// share of the prompts that the engines had cached.
+// play sends that many turns of each conversation, a few at a time, and returns the share of
+// the prompts that the engines had cached.
 func (c *conversations) play(turns int) float64 {
 	c.prompt, c.cached = 0, 0
 	for turn := range turns {

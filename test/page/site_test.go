@@ -126,7 +126,7 @@ func (s *site) run(perSecond int) {
 		s.server.Sample(s.start.Add(s.clock()))
 	}
 	for _, l := range s.links {
-		l.Heard(time.Now())
+		l.LineRead(time.Now())
 	}
 	if replicas := chat.Status().Replicas; len(replicas) > 40 {
 		chat.Discovered([]decider.ReplicaState{{Name: "r13", Weight: 1}, {Name: "r22", Up: true, Draining: true, Weight: 1}})
