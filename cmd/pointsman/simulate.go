@@ -48,7 +48,7 @@ type simulateCmd struct {
 	Transfer      string        `default:"10GB/s" help:"With --prefill: speed at which a replica sends KV caches, such as 100Gbit/s (${default})."`
 	Agents        int           `default:"1" help:"Agents that decide in turn (${default})."`
 	Share         time.Duration `help:"Agents apply each other's reservations and outcomes after this delay, such as 5ms; 0s means that they share nothing."`
-	Partition     string        `help:"Agents that share hear nothing of each other for a while, such as 30s@600s: for 30 s, from 600 s on."`
+	Partition     string        `help:"Agents that share get no messages from each other for a while, such as 30s@600s: for 30 s, from 600 s on."`
 	Event         []string      `help:"What happens in mid-run: slow@1500s:r3:0.33, leave@600s:r3, join@600s:r3, feedback-lost=5s/60s or foreign=0.3. May be repeated."`
 	SpeedMix      []float64     `help:"Speeds of the replicas in multiples of the profile's, in turn: with 1,0.5 every other replica is half as fast."`
 	Fail          []string      `help:"Replica that dies, such as 60s@3: the time since the first request, and the replica, counted from 0."`

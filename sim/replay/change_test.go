@@ -91,7 +91,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestFeedbackLost: the agent hears of no end in the last seconds of each period.
+// TestFeedbackLost: no end is reported to the agent in the last seconds of each period.
 func TestFeedbackLost(t *testing.T) {
 	s := runEvents(t, nil, "feedback-lost=500ms/2s")
 	lost := 0
