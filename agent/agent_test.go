@@ -124,6 +124,22 @@ func TestReplicasFromAFile(t *testing.T) {
 	if st := s.decider.Pool("llama").Status(); len(st.Replicas) != 1 || st.Replicas[0].Name != "::1:8000" {
 		t.Errorf("%+v", st.Replicas)
 	}
+	if err := os.WriteFile(targets, []byte(`[{"targets": ["10.0.0.1:1"], "labels": {"role": "decode"}}, {"targets": ["10.0.0.2:1"], "labels": {"role": "prefill"}}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text = strings.Replace(text, "models: [m]", "models: [m], sidecar: llm-d", 1)
+	s.write(text)
+	s.reload()
+	if _, ok := s.sources.members("llama"); ok {
+		t.Error("replicas of a source without roles stay, where there are some")
+	}
+	s.discovered(t.Context(), <-s.sources.found)
+	if members, _ := s.sources.members("llama"); fmt.Sprint(members) != "[{10.0.0.1:1 10.0.0.1:1 0}]" {
+		t.Errorf("HAProxy gets %v, and shall get those alone that generate", members)
+	}
+	if st := s.decider.Pool("llama").Status(); len(st.Replicas) != 2 || st.Replicas[1].Role != "prefill" || st.Replicas[0].Role != "decode" {
+		t.Errorf("%+v", st.Replicas)
+	}
 	watchers := len(s.watchers)
 	s.write("lease: 1m\n" + text)
 	s.reload()

@@ -73,7 +73,7 @@ func (s *sources) complete(conf *resolve.Config, c intake.Config) intake.Config 
 		}
 		for _, r := range f.replicas {
 			p.Replicas = append(p.Replicas, decider.ReplicaConfig{
-				Name: replicaName(r), Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight,
+				Name: replicaName(r), Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Role: resolve.Role(r.Role),
 			})
 		}
 	}
@@ -87,6 +87,9 @@ func (s *sources) members(pool string) (list []haproxy.Member, ok bool) {
 	defer s.mu.Unlock()
 	f, ok := s.known[pool]
 	for _, r := range f.replicas {
+		if r.Role == discover.RolePrefill {
+			continue // sidecars ask it, not the proxy
+		}
 		list = append(list, haproxy.Member{Name: replicaName(r), Address: r.Address, Weight: r.Weight})
 	}
 	return list, ok

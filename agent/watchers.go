@@ -45,7 +45,7 @@ func (a *Agent) watch() {
 	for i := range a.conf.Pools {
 		p := &a.conf.Pools[i]
 		if source := p.Source(); source != (discover.Source{}) {
-			wanted[fmt.Sprintf("discover %s %+v", p.Name, p.Discover)] = func(ctx context.Context) {
+			wanted[fmt.Sprintf("discover %s %+v %v", p.Name, p.Discover, source.Roles)] = func(ctx context.Context) {
 				w := &discover.Watcher{Source: source, Poll: p.Discover.Poll, Log: a.Log, Found: func(r []discover.Replica) {
 					a.sources.report(ctx, found{p.Name, source, r})
 				}}

@@ -143,6 +143,8 @@ type Nginx struct {
 type Discover struct {
 	DNS  string `yaml:"dns"`  // name:port
 	File string `yaml:"file"` // absolute path, in Prometheus' file_sd format
+	// PrefillDNS is the name:port of replicas that compute prompts for those of DNS.
+	PrefillDNS string `yaml:"prefill_dns"`
 	// Poll is the interval at which the source is read.
 	Poll time.Duration `yaml:"poll"`
 }

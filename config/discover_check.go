@@ -9,7 +9,7 @@ import (
 func (v *validator) discover(path string, p *Pool) {
 	d := p.Discover
 	switch {
-	case d.DNS == "" && d.File == "":
+	case d.DNS == "" && d.File == "" && d.PrefillDNS == "":
 		if _, ok := v.at[path+".discover"]; ok && !v.bad[path+".discover"] {
 			v.refuse(path+".discover", "want dns: name:port or file: /path")
 		}
@@ -22,6 +22,17 @@ func (v *validator) discover(path string, p *Pool) {
 	if d.DNS != "" {
 		if host, err := parseHostPort(d.DNS); err != nil || host == "" {
 			v.refuse(path+".discover.dns", "%s; want name:port, such as vllm.internal:8000", quote(d.DNS))
+		}
+	}
+	if d.PrefillDNS != "" {
+		host, err := parseHostPort(d.PrefillDNS)
+		switch {
+		case err != nil || host == "":
+			v.refuse(path+".discover.prefill_dns", "%s; want name:port, such as vllm-prefill.internal:8000", quote(d.PrefillDNS))
+		case d.DNS == "":
+			v.refuse(path+".discover.prefill_dns", "want dns too, for the replicas that generate; targets of a file have a label role instead")
+		case d.PrefillDNS == d.DNS:
+			v.refuse(path+".discover.prefill_dns", "is the name of the replicas that generate")
 		}
 	}
 	if d.File != "" && (!strings.HasPrefix(d.File, "/") || strings.ContainsFunc(d.File, func(r rune) bool { return r < ' ' || r == 0x7f })) {

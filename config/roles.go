@@ -54,23 +54,37 @@ func (v *validator) roles(path string, p *Pool) {
 			first = at
 		}
 	}
+	if p.Discover.PrefillDNS != "" {
+		first = path + ".discover.prefill_dns"
+	}
+	found := p.findsPrefills()
 	switch {
-	case first == "":
+	case first == "" && !found:
 		return
 	case p.Sidecar == "":
 		v.refuse(first, "a prompt computed elsewhere takes two requests for each of a client's, and the proxy sends one; run a sidecar that sends both beside each engine with role decode, give the sidecars' addresses to these replicas, and set the pool's sidecar: %s",
 			strings.Join(Sidecars, " or "))
 	case !slices.Contains(sidecarEngines, p.Engine):
+		if first == "" {
+			first = path + ".sidecar"
+		}
 		v.refuse(first, "%s's sidecar does not know %s: it hands over KV caches of vLLM and SGLang", p.Sidecar, p.Engine)
-	case !has[RoleDecode]:
+	case !has[RoleDecode] && !found:
 		v.refuse(first, "no replica has the role decode, for which this one could compute prompts")
 	case p.DataParallel > 1:
 		v.refuse(path+".data_parallel", "the sidecar sends both requests to the same rank; want each rank a server of its own, listed under replicas")
 	}
 }
 
-// Prefills reports whether the pool has replicas that only compute prompts.
-func (p *Pool) Prefills() bool { return len(p.Serving()) < len(p.Ranked()) }
+// Prefills reports whether the pool has replicas that only compute prompts, or may find
+// some.
+func (p *Pool) Prefills() bool { return p.findsPrefills() || len(p.Serving()) < len(p.Ranked()) }
+
+// findsPrefills reports whether replicas that only compute prompts may be among those that
+// the pool's source has.
+func (p *Pool) findsPrefills() bool {
+	return p.Sidecar != "" && (p.Discover.File != "" || p.Discover.PrefillDNS != "")
+}
 
 // Serving are the replicas of Ranked that the proxy may send requests to: not those that
 // only compute prompts.

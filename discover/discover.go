@@ -5,6 +5,7 @@ package discover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,12 +19,26 @@ type Replica struct {
 	Address    string // ip:port
 	Zone, Node string // "" = not known
 	Weight     int    // 0 = not known
+	Role       string // one of the roles; "" = not known
 }
 
-// Source is where the replicas come from: one of the two.
+// The roles that replicas may have.
+const (
+	RolePrefill = "prefill"
+	RoleDecode  = "decode"
+	RoleBoth    = "both"
+)
+
+// Source is where the replicas come from: DNS or File.
 type Source struct {
 	DNS  string // name:port
 	File string // path
+
+	// Prefill is the name:port of those with the role prefill; those of DNS then have the
+	// role decode. "" = there are none.
+	Prefill string
+	// Roles says that targets of the file may have the role prefill.
+	Roles bool
 }
 
 // Watcher polls a source and reports the replicas that it finds.
@@ -78,16 +93,25 @@ func (w *Watcher) Replicas(ctx context.Context) ([]Replica, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	targets := []Replica{{Address: w.DNS}}
+	if w.Prefill != "" {
+		targets = []Replica{{Address: w.DNS, Role: RoleDecode}, {Address: w.Prefill, Role: RolePrefill}}
+	}
 	if w.File != "" {
 		var err error
 		if targets, err = readFile(w.File); err != nil {
 			return nil, err
+		}
+		if !w.Roles && slices.ContainsFunc(targets, func(r Replica) bool { return r.Role == RolePrefill }) {
+			return nil, fmt.Errorf("%s: role %s, but the pool has no sidecar", w.File, RolePrefill)
 		}
 	}
 	seen := map[string]bool{}
 	found := []Replica{}
 	for _, t := range targets {
 		addresses, err := w.resolve(ctx, t.Address)
+		if none, ok := errors.AsType[*net.DNSError](err); ok && none.IsNotFound && t.Address == w.Prefill {
+			continue // the others compute prompts themselves
+		}
 		if err != nil {
 			return nil, err
 		}

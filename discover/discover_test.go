@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -41,8 +42,8 @@ func TestFile(t *testing.T) {
 	}}
 	got, err := w.Replicas(t.Context())
 	want := []Replica{
-		{"10.0.0.9:8000", "a", "", 3}, {"10.0.0.10:8000", "a", "", 3}, // the first group wins
-		{"10.0.1.1:1", "", "n1", 0}, {"10.0.1.2:1", "", "n1", 0}, {"[::1]:8000", "", "n1", 0},
+		{"10.0.0.9:8000", "a", "", 3, ""}, {"10.0.0.10:8000", "a", "", 3, ""}, // the first group wins
+		{"10.0.1.1:1", "", "n1", 0, ""}, {"10.0.1.2:1", "", "n1", 0, ""}, {"[::1]:8000", "", "n1", 0, ""},
 	}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
@@ -55,10 +56,49 @@ func TestFile(t *testing.T) {
 	if got, err := w.Replicas(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("empty: %v, %v", got, err)
 	}
-	for _, bad := range []string{"", "{", "[{targets: 10.0.0.1:1}]", "[{targets: [x]}]", "[{targets: ['h:1'], labels: {weight: many}}]", "[{targets: ['none:1']}]"} {
+	for _, bad := range []string{"", "{", "[{targets: 10.0.0.1:1}]", "[{targets: [x]}]", "[{targets: ['h:1'], labels: {weight: many}}]", "[{targets: ['none:1']}]", "[{targets: ['h:1'], labels: {role: prefiller}}]", "[{targets: ['10.0.0.1:1'], labels: {role: prefill}}]"} {
 		w.File = write(t, bad)
 		if got, err := w.Replicas(t.Context()); err == nil {
 			t.Errorf("%q: read as %v", bad, got)
+		}
+	}
+}
+
+// Replicas have roles by a label, or by which of two names they have.
+func TestRoles(t *testing.T) {
+	prefills := errors.New("no answer")
+	w := Watcher{Source: Source{Roles: true, File: write(t, "[{targets: ['10.0.0.1:1'], labels: {role: prefill}}, {targets: ['10.0.0.2:1'], labels: {role: decode}}, {targets: ['10.0.0.3:1']}]")},
+		Lookup: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+			if host == "prefill" {
+				return []netip.Addr{netip.MustParseAddr("10.0.1.1")}, prefills
+			}
+			return []netip.Addr{netip.MustParseAddr("10.0.1.2")}, nil
+		}}
+	roles := func() (all string) {
+		got, err := w.Replicas(t.Context())
+		if err != nil {
+			return "error"
+		}
+		for _, r := range got {
+			all += r.Address + " " + r.Role + ", "
+		}
+		return all
+	}
+	if got := roles(); got != "10.0.0.1:1 prefill, 10.0.0.2:1 decode, 10.0.0.3:1 , " {
+		t.Error(got)
+	}
+	w.Source = Source{DNS: "decode:8000", Prefill: "prefill:8000"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "10.0.1.1:8000 prefill, 10.0.1.2:8000 decode, "},
+		{errors.New("no answer"), "error"}, // the last ones stay
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, "10.0.1.2:8000 decode, "},
+	} {
+		prefills = c.err
+		if got := roles(); got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
 		}
 	}
 }
@@ -91,7 +131,7 @@ func TestNameThatChanges(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		synctest.Wait()
-		want := []string{"[{10.0.0.1:8000   0}]", "[{10.0.0.1:8000   0} {10.0.0.2:8000   0}]", "[{10.0.0.2:8000   0}]"}
+		want := []string{"[{10.0.0.1:8000   0 }]", "[{10.0.0.1:8000   0 } {10.0.0.2:8000   0 }]", "[{10.0.0.2:8000   0 }]"}
 		if fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Errorf("found %q, want %q", found, want)
 		}

@@ -13,8 +13,8 @@ import (
 const maxFile = 1 << 20
 
 // readFile reads a file in Prometheus' file_sd format, JSON or YAML: a list of
-// groups, each with targets as host:port and labels. The labels zone, node and
-// weight have a meaning here.
+// groups, each with targets as host:port and labels. The labels zone, node,
+// weight and role have a meaning here.
 func readFile(path string) ([]Replica, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -56,11 +56,17 @@ func parseFile(text []byte) ([]Replica, error) {
 			}
 			weight = n
 		}
+		role := g.Labels["role"]
+		switch role {
+		case "", RolePrefill, RoleDecode, RoleBoth:
+		default:
+			return nil, fmt.Errorf("role %.60q, want %s, %s or %s", role, RolePrefill, RoleDecode, RoleBoth)
+		}
 		if len(list)+len(g.Targets) > maxReplicas {
 			return nil, fmt.Errorf("more than %d targets", maxReplicas)
 		}
 		for _, t := range g.Targets {
-			list = append(list, Replica{Address: t, Zone: g.Labels["zone"], Node: g.Labels["node"], Weight: weight})
+			list = append(list, Replica{Address: t, Zone: g.Labels["zone"], Node: g.Labels["node"], Weight: weight, Role: role})
 		}
 	}
 	return list, nil

@@ -86,9 +86,9 @@ func (r *Config) rankHeader() string {
 	return ""
 }
 
-// role is what a replica does of a request.
-func role(r *config.Replica) decider.Role {
-	switch r.Role {
+// Role is what a replica does of a request, by the name that it has in the configuration.
+func Role(name string) decider.Role {
+	switch name {
 	case config.RolePrefill:
 		return decider.RolePrefill
 	case config.RoleDecode:
@@ -131,7 +131,7 @@ func (r *Config) deciderPool(p *Pool) decider.PoolConfig {
 	for _, r := range p.Ranked() {
 		pc.Replicas = append(pc.Replicas, decider.ReplicaConfig{
 			Name: r.Name, Address: r.Address, Zone: r.Zone, Node: r.Node, Weight: r.Weight, Limit: r.MaxRequests,
-			CacheTokens: r.CacheTokens, Rank: r.Rank, Role: role(r),
+			CacheTokens: r.CacheTokens, Rank: r.Rank, Role: Role(r.Role),
 		})
 	}
 	return pc

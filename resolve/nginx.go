@@ -60,6 +60,9 @@ func currentReplicas(p *Pool) ([]templates.Replica, error) {
 	found, err := (&discover.Watcher{Source: p.Source()}).Replicas(context.Background())
 	var list []templates.Replica
 	for i, r := range found {
+		if r.Role == discover.RolePrefill {
+			continue // the proxy does not balance over it
+		}
 		list = append(list, templates.Replica{Name: fmt.Sprintf("file:%d", i+1), Address: r.Address, Weight: r.Weight})
 	}
 	return list, err

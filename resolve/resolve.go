@@ -121,5 +121,5 @@ func (r *Config) MaxHeld() int { return r.held }
 // Source is where the replicas come from, if not from a list or from HAProxy;
 // otherwise it is empty.
 func (p *Pool) Source() discover.Source {
-	return discover.Source{DNS: p.Discover.DNS, File: p.Discover.File}
+	return discover.Source{DNS: p.Discover.DNS, File: p.Discover.File, Prefill: p.Discover.PrefillDNS, Roles: p.Sidecar != "" && p.Discover.File != ""}
 }

@@ -66,16 +66,17 @@ func contains(t *testing.T, text string, want ...string) {
 func TestPage(t *testing.T) {
 	in := input(3)
 	r := in.Pools[0].Replicas
-	r[0].State, r[0].EjectedFor = "ejected", 12
+	r[0].State, r[0].EjectedFor, r[0].Role = "ejected", 12, "prefill"
 	r[1].State, r[1].Seen = "up", false
 	r[2].State, r[2].KVUsage, r[2].SignalAge, r[2].Limit, r[2].InFlight = "down", -1, -1, 8, 3
 	in.Refusals = []string{"set server llama/r9: no such server"}
 	in.Draining = true
+	in.Pools[0].Legs = &decider.LegCounts{Legs: 3, Local: 9}
 	in.Sections = []Section{{ID: "peers", Title: "Peers", Columns: []Cell{{Text: "peer"}, {Text: "state"}, {Text: "lag", Number: true}}, Rows: [][]Cell{{{Text: "10.0.0.6"}, {Text: "follows", State: "up"}, {Text: "3 ms", Number: true}}}, Problems: []string{"10.0.0.7 is silent."}}}
 	text := render(t, in, "")
 	contains(t, text, "<title>pointsman</title>", "The agent drains", "haproxy: the feed is silent.", "7 requests of frontend fe", "Pool llama: r3 down.", "Pool llama: r1 ejected.",
-		"HAProxy refuses set server llama/r9", "10.0.0.7 is silent.", "ejected 12 s", "up, not seen", "3 / 8", `<td class="n opt">never</td>`,
-		">12.3k<", "60 %", "50 %", "75 %", "12\u202f345", ">5</td>", `href="/decision?pool=llama&amp;seq=42"`, `<h2 id="peers-title">Peers</h2>`, `<a href="#peers">Peers</a>`, `<span class="s up">follows</span>`, `<td class="n">3 ms</td>`, "up for 90 s")
+		"HAProxy refuses set server llama/r9", "10.0.0.7 is silent.", "ejected 12 s", `r1 <span class="role">prefill</span>`, "up, not seen", "3 / 8", `<td class="n opt">never</td>`,
+		">12.3k<", "60 %", "50 %", "75 %", "12\u202f345", ">5</td>", `href="/decision?pool=llama&amp;seq=42"`, `<h2 id="peers-title">Peers</h2>`, `<a href="#peers">Peers</a>`, `<span class="s up">follows</span>`, `<td class="n">3 ms</td>`, "up for 90 s", `<dt>prefilled elsewhere</dt><dd>25 %</dd>`)
 	if a, b := strings.Index(text, "ffffffff"), strings.Index(text, "0a1b2c3d"); a < 0 || a > b {
 		t.Error("the last decision does not come first")
 	}

@@ -32,6 +32,9 @@ func newPoolView(p *decider.PoolStatus, h *history.Pool, q *Query, alone bool, r
 		{"achievable", percent(achievable), "share if each request went where most of it is cached"},
 		{"placed by the proxy", count(p.FellOpen), "requests that the agent did not place, since its start"},
 	}
+	if l := p.Legs; l != nil {
+		v.Facts = append(v.Facts, tile{"prefilled elsewhere", percent(float64(l.Legs) / float64(max(l.Legs+l.Local, 1))), "share of the prompts that were computed by prefill replicas, since the agent's start"})
+	}
 	list := q.choose(p.Replicas)
 	v.Found = len(list)
 	most := min(rowsOfMany, rows)
@@ -70,7 +73,7 @@ func newPoolView(p *decider.PoolStatus, h *history.Pool, q *Query, alone bool, r
 // titles are the columns of the replicas.
 func titles(q *Query) (list []column) {
 	for _, c := range []struct{ title, hint, sort, class string }{
-		{"Replica", "name and address", "name", "name"},
+		{"Replica", "name, role if it has one, and address", "name", "name"},
 		{"State", "up, full, ejected, draining or down", "state", ""},
 		{"In flight", "requests placed on it and not yet ended", "flight", "n"},
 		{"Queue", "of these, those before their first token", "queue", "n"},
@@ -103,7 +106,7 @@ const staleSignals = 10
 
 func newRow(r *decider.ReplicaStatus, h *history.Pool) row {
 	x := row{
-		Name: r.Name, Address: r.Address, State: r.State, StateText: r.State,
+		Name: r.Name, Address: r.Address, Role: r.Role, State: r.State, StateText: r.State,
 		Flight: count(r.InFlight), Queue: count(r.Waiting), Wait: seconds(r.Wait), KV: percent(r.KVUsage), Hit: none,
 		Speed: short(r.PrefillSpeed), Age: age(r.SignalAge), Served: count(r.Served), Bad: count(r.Failed), KVShare: -1,
 		Stale: r.SignalAge > staleSignals,

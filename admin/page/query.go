@@ -106,7 +106,7 @@ func (q *Query) choose(all []decider.ReplicaStatus) (list []*decider.ReplicaStat
 	find := strings.ToLower(q.Find)
 	for i := range all {
 		r := &all[i]
-		if q.State == "problems" && !problem(r) || find != "" && !strings.Contains(strings.ToLower(r.Name+" "+r.Address), find) {
+		if q.State == "problems" && !problem(r) || find != "" && !strings.Contains(strings.ToLower(r.Name+" "+r.Role+" "+r.Address), find) {
 			continue
 		}
 		list = append(list, r)

@@ -67,7 +67,7 @@ type column struct {
 
 // row is a replica. Texts are as they are shown.
 type row struct {
-	Name, Address, State, StateText                       string
+	Name, Address, Role, State, StateText                 string
 	Flight, Queue, Wait, KV, Hit, Speed, Age, Served, Bad string
 	KVShare                                               int // of 100, -1 = not known
 	Strip                                                 []stripPath

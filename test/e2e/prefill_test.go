@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,5 +87,57 @@ func TestPrefillDecode(t *testing.T) {
 				t.Errorf("without an agent, %q answered, after %q; it saw %s", on, by, seen)
 			}
 		}
+	})
+}
+
+// TestPrefillTargets has replicas with roles come and go, in a file of targets.
+func TestPrefillTargets(t *testing.T) {
+	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+		t.Parallel()
+		p1 := rig.StartEngine(t, "p1", rig.EngineOptions{Models: []string{rig.Model}})
+		d1 := rig.StartEngine(t, "d1", rig.EngineOptions{Models: []string{rig.Model}, Sidecar: true})
+		file := filepath.Join(t.TempDir(), "targets.json")
+		list := func(prefill string) {
+			t.Helper()
+			text := fmt.Sprintf(`[{"targets": [%q], "labels": {"role": "decode"}}, {"targets": [%s], "labels": {"role": "prefill"}}]`, d1.Address, prefill)
+			if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(file+".new", file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list("")
+		s := rig.NewSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], sidecar: llm-d, prefill_tokens: 500, discover: {file: %q, poll: 100ms}}}\n", rig.Pool, rig.Model, file))
+		s.Start()
+		client := rig.NewClient(4, true, false)
+		defer client.CloseIdleConnections()
+		sent := 0
+		computed := func(by string) {
+			t.Helper()
+			rig.Eventually(t, 20*time.Second, "prompts are computed by "+by, func() (bool, string) {
+				sent++
+				body := fmt.Appendf(nil, `{"model":%q,"max_tokens":3,"messages":[{"role":"user","content":%q}]}`, rig.Model, rig.Fill(8000, 100_000*sent))
+				a := rig.Call{Body: body}.Do(client, s.Front)
+				if a.Status == 200 && a.Engine == "p1" {
+					t.Fatal("the proxy sent a request to the prefill replica")
+				}
+				return a.Status == 200 && a.Engine == "d1" && a.Header.Get(fakevllm.PrefilledBy) == by, fmt.Sprint(a.Status, a.Engine, a.Header, a.Err)
+			})
+		}
+		computed("")
+		list(fmt.Sprintf("%q", p1.Address))
+		computed("p1")
+		p := s.Agent.Settled(rig.Pool)
+		roles := ""
+		for _, r := range p.Replicas {
+			roles += r.Role + " " + r.State + " "
+		}
+		if len(p.Replicas) != 2 || !strings.Contains(roles, "prefill up") || !strings.Contains(roles, "decode up") {
+			t.Errorf("%s: %+v", roles, p)
+		}
+		list("")
+		computed("")
+		s.Idle(s.Agent.Settled(rig.Pool))
 	})
 }
