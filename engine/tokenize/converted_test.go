@@ -202,6 +202,43 @@ func TestFindsHowAnEngineConverts(t *testing.T) {
 	}
 }
 
+// An engine with an API key counts nothing for us. What does not depend on its template
+// is tokenized all the same, and it is asked for the count once.
+func TestEngineThatWantsAKey(t *testing.T) {
+	b := newBench(t, nil)
+	counts := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			if strings.HasSuffix(r.URL.Path, "count_tokens") {
+				counts++
+			}
+			http.Error(w, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
+			return
+		}
+		b.engine.ServeHTTP(w, r)
+	}))
+	b.decider.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Models: []string{"fake"}, Policy: b.policy,
+		Replicas: []decider.ReplicaConfig{{Name: "r0", Address: s.Listener.Addr().(*net.TCPAddr).String()}},
+	}}})
+	for i := range 3 {
+		body := fmt.Sprintf(`{"model":"fake","max_tokens":1,"messages":[{"role":"user","content":"%d %s"}]}`, i, long)
+		r, _, _ := b.prepare(messages, body, 0)
+		if want := b.inputTokens(messages, body); r.Input != want || counts != 1 {
+			t.Errorf("%d tokens, want %d; counted %d times", r.Input, want, counts)
+		}
+		b.idle()
+	}
+	r, _, ok := b.prepare(messages, `{"model":"fake","messages":[{"role":"user","content":"`+long+`"}],"thinking":{"type":"disabled"}}`, 0)
+	if !ok || len(r.Blocks) > 0 {
+		t.Errorf("%v, %d blocks of what depends on the template", ok, len(r.Blocks))
+	}
+	for _, c := range b.tokenizer.clients {
+		c.CloseIdleConnections()
+	}
+	s.Close()
+}
+
 // FuzzConvert reads anything as a body of either API: what comes out is a chat.
 func FuzzConvert(f *testing.F) {
 	for _, bodies := range agentBodies() {

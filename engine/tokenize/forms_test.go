@@ -81,7 +81,7 @@ func TestTemplateFields(t *testing.T) {
 
 // An engine that renders no chats gets the same as arguments of the template.
 func TestWithoutRender(t *testing.T) {
-	for _, status := range []int{403, 404, 405, 501} { // 403 is what vLLM 0.32 says
+	for _, status := range []int{401, 403, 404, 405, 501} { // 403 is what vLLM 0.32 says, and 401 with a key
 		b := newBench(t, nil)
 		b.engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/fake/fail", strings.NewReader(fmt.Sprintf(`{"path":"/v1/chat/completions/render","status":%d}`, status))))
 		for i, effort := range []string{"low", "high"} {

@@ -3,6 +3,8 @@ package tokenize
 import (
 	"errors"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 // Versions of engines turn bodies of Messages into chats in different ways. So the first
@@ -78,7 +80,16 @@ func (t *Tokenizer) askMessages(address string, q *question) ([][]uint32, error)
 		Tokens int `json:"input_tokens"`
 	}
 	if err := t.post(address, "/v1/messages/count_tokens", q.body, &count); err != nil {
-		return nil, err
+		if status, ok := errors.AsType[statusError](err); !ok || status != fasthttp.StatusUnauthorized {
+			return nil, err
+		}
+		// It wants a key, and counts for nobody without: what does not depend on its
+		// template is taken to be as usual.
+		p := proof{failed: s&choices != 0}
+		if t.proven(address, s, p); p.failed {
+			return nil, err
+		}
+		return t.askChat(address, c)
 	}
 	lists, other, err := t.match(address, q, c, s, count.Tokens)
 	if _, refused := errors.AsType[statusError](err); err == nil || refused || errors.Is(err, errCount) {

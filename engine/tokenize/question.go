@@ -286,10 +286,11 @@ func isAbsent(err error) bool {
 }
 
 // absent reports whether the engine says that it has no such call. vLLM forbids
-// calls that it was not started to serve (--enable-scale-out).
+// calls that it was not started to serve (--enable-scale-out), and with --api-key all
+// calls below /v1, which /tokenize is not.
 func (e statusError) absent() bool {
 	switch int(e) {
-	case fasthttp.StatusForbidden, fasthttp.StatusNotFound, fasthttp.StatusMethodNotAllowed, fasthttp.StatusNotImplemented:
+	case fasthttp.StatusUnauthorized, fasthttp.StatusForbidden, fasthttp.StatusNotFound, fasthttp.StatusMethodNotAllowed, fasthttp.StatusNotImplemented:
 		return true
 	}
 	return false

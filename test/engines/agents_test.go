@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman/test/rig"
 )
@@ -26,6 +27,11 @@ func agents(t *testing.T, s *rig.Site, c *http.Client) {
 			{"type":"function_call_output","call_id":"c2","output":"none"},{"role":"user","content":[{"type":"input_text","text":"go on"}]}`
 	)
 	count := newCounted(s)
+	send := func(path, limit, fields string) (usage, seen) {
+		t.Helper()
+		a := rig.Call{Path: path, Body: fmt.Appendf(nil, `{"model":%q,%q:2,%s}`, rig.Model, limit, fields)}.Do(c, s.Front)
+		return usageOf(t, a), count.next(t)
+	}
 	for _, body := range []string{
 		`"messages":[{"role":"user","content":"hello there"}]`,
 		`"system":"be brief","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"},{"role":"user","content":"d"}]`,
@@ -44,11 +50,22 @@ func agents(t *testing.T, s *rig.Site, c *http.Client) {
 			path, limit = "/v1/responses", "max_output_tokens"
 		}
 		for range 2 { // the first may have come too late, or had the engine count too
-			a := rig.Call{Path: path, Body: fmt.Appendf(nil, `{"model":%q,%q:2,%s}`, rig.Model, limit, body)}.Do(c, s.Front)
-			u := usageOf(t, a)
-			if got := count.next(t); !got.late && (!got.exact || got.tokens != u.prompt()) {
+			if u, got := send(path, limit, body); !got.late && (!got.exact || got.tokens != u.prompt()) {
 				t.Errorf("%s %s: the agent has %+v, the engine %d tokens", path, body, got, u.prompt())
 			}
 		}
+	}
+
+	// What an engine has cached of them is known by its events.
+	long := strings.Repeat("a line of a file ", 60)
+	for path, fields := range map[string][2]string{
+		"/v1/messages":  {"max_tokens", `"system":"` + long + `","messages":[{"role":"user","content":"hello"}]`},
+		"/v1/responses": {"max_output_tokens", `"instructions":"` + long + `","input":[{"role":"user","content":"hello"}]`},
+	} {
+		rig.Eventually(t, time.Minute, "what is cached is known", func() (bool, string) {
+			u, got := send(path, fields[0], fields[1])
+			cached := u.Read + u.InputDetails.Cached
+			return cached >= 4*vllmBlock && got.cached >= cached-vllmBlock && got.cached <= cached+vllmBlock, fmt.Sprintf("%s: %+v, %+v", path, u, got)
+		})
 	}
 }

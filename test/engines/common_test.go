@@ -25,6 +25,9 @@ type usage struct {
 	Details struct {
 		Cached int `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
+	InputDetails struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
 }
 
 // prompt is the number of tokens of the prompt. Anthropic's form counts those that were
