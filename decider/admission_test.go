@@ -198,6 +198,40 @@ func TestAdmissionNeverFailsClosed(t *testing.T) {
 	if !waits.answered() || waits.d.Status != 0 {
 		t.Errorf("the feed is silent, and a request still waits: %+v", waits.d)
 	}
+
+	// While something counts what the replicas hold, silence means that nothing ends.
+	for name, count := range map[string]func(p *Pool, held int, now time.Duration){
+		"the engines": func(p *Pool, held int, now time.Duration) {
+			p.Engine("r0").Signals(Signals{Running: held, At: now})
+			p.Engine("r1").Signals(Signals{Running: held, At: now})
+		},
+		"the proxy": func(p *Pool, held int, _ time.Duration) {
+			p.Discovered([]ReplicaState{
+				{Name: "r0", Up: true, Weight: 1, Requests: held, Counted: true, Origin: 7}, {Name: "r1", Up: true, Weight: 1, Requests: held, Counted: true, Origin: 7},
+			})
+		},
+	} {
+		p, clock := newTestPool(LeastWork{}, 2, withAdmission(Admission{Bands: []queue.Band{{Name: "a", TTL: time.Hour}}}))
+		asked := func(r *Request) { r.Origin = 7 }
+		count(p, 0, 0)
+		submit(p, asked)
+		submit(p, asked)
+		waits := submit(p, asked)
+		for ; clock.now < 4*blindAfter; clock.now += time.Second {
+			count(p, 1, clock.now)
+			p.sweep()
+		}
+		if waits.answered() {
+			t.Errorf("%s count a request on each replica, and both took more", name)
+		}
+		for until := clock.now + 2*lostAfter; clock.now < until; clock.now += time.Second {
+			count(p, 0, clock.now)
+			p.sweep()
+		}
+		if !waits.answered() || waits.d.Server == "" {
+			t.Errorf("%s count no request, and one still waits: %+v", name, waits.d)
+		}
+	}
 	p, _ = newTestPool(LeastWork{}, 1, withAdmission(Admission{}))
 	submit(p)
 	waits = submit(p)

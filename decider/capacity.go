@@ -1,6 +1,9 @@
 package decider
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// prefillAhead is the prefill backlog, in tokens, up to which a replica gets more: just
@@ -131,5 +134,17 @@ func (c *capacity) overdue(r *Replica, now time.Duration) bool {
 }
 
 // blind reports whether the pool has had no reports for so long that its view of its
-// replicas may be wrong.
-func (c *capacity) blind(now time.Duration) bool { return now-c.pool.reportedAt > blindAfter }
+// replicas may be wrong. A long prompt takes as long too. So it is not wrong where engines
+// or the proxy count the requests on all open replicas, which ends those whose outcomes were
+// lost.
+func (c *capacity) blind(now time.Duration) bool {
+	p := c.pool
+	if now-p.reportedAt <= blindAfter {
+		return false
+	}
+	return now < p.reclaims.until || slices.ContainsFunc(p.open, func(i int) bool {
+		r := p.replicas[i]
+		byEngine, byProxy := counted(p, r, now)
+		return !byEngine && (!byProxy || r.ofProxy < r.inFlight)
+	})
+}

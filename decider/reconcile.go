@@ -95,8 +95,7 @@ func silentSince(p *Pool, x *reclaimed) *reservation {
 // nothing, the proxy's count of its own requests is used. The caller holds the lock.
 func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	s := &r.shortfall
-	byEngine := r.signals.Known && now-r.signals.At < reportGap
-	byProxy := r.proxyCounts && now-p.statesAt < reportGap
+	byEngine, byProxy := counted(p, r, now)
 	if byEngine && !fromEngine {
 		return
 	}
@@ -124,6 +123,12 @@ func reconcile(p *Pool, r *Replica, fromEngine bool, now time.Duration) {
 	}
 	reclaim(p, r, s, now)
 	*s = shortfall{rounds: s.rounds + 1}
+}
+
+// counted reports whether the engine of r, and the proxy, have said lately how many requests
+// r holds.
+func counted(p *Pool, r *Replica, now time.Duration) (byEngine, byProxy bool) {
+	return r.signals.Known && now-r.signals.At < reportGap, r.proxyCounts && now-p.statesAt < reportGap
 }
 
 // lastResort is the number of rounds after which an agent that does not lead ends
