@@ -3,8 +3,9 @@
 //
 //	go run ./bench/grid -trace conversation.jsonl -csv grid.csv > grid.md
 //
-// Flags select a subset. Figures are means over the seeds; each seed generates a
-// workload anew. The replays of a cell run on all processors.
+// Flags select a subset, or -cells names a file with a list of cells; cells.txt is
+// that of bench/simulator.md. Figures are means over the seeds; each seed generates
+// a workload anew. The replays of a cell run on all processors.
 package main
 
 import (
@@ -33,7 +34,7 @@ type options struct {
 	worlds, replicas, loads, caches string
 	ours, rivals, profile           string
 	seeds                           int
-	trace, csv                      string
+	list, trace, csv                string
 }
 
 func main() {
@@ -47,13 +48,11 @@ func main() {
 	flag.StringVar(&o.rivals, "rivals", rivals, "policies to beat")
 	flag.StringVar(&o.profile, "profile", "70b", "speed of a replica")
 	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
+	flag.StringVar(&o.list, "cells", "", "file that lists the cells, in place of the flags worlds to caches, and seeds")
 	flag.StringVar(&o.trace, "trace", "", "conversation trace, a further world")
 	flag.StringVar(&o.csv, "csv", "", "file for all figures")
 	flag.Parse()
 	cells, err := o.run()
-	if err == nil && o.csv != "" {
-		err = writeCSV(o.csv, cells)
-	}
 	if err == nil {
 		err = writeMarkdown(os.Stdout, cells)
 	}
@@ -67,6 +66,7 @@ type cell struct {
 	world           string
 	replicas, cache int
 	load            float64
+	seeds           seeds
 	ours, rivals    []figures
 }
 
@@ -90,9 +90,11 @@ func (o *options) run() (cells []*cell, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cells, err = o.cells()
+	if cells, err = o.cells(); err != nil {
+		return nil, err
+	}
 	for i, c := range cells {
-		log.Printf("%d of %d: %s, %d × %dk, load %g", i+1, len(cells), c.world, c.replicas, c.cache/1000, c.load)
+		log.Printf("%d of %d: %s", i+1, len(cells), c.name())
 		e := replay.Experiment{
 			Options: replay.Options{Setup: replay.Setup{Replicas: c.replicas, Profile: profile, CacheTokens: c.cache}, Metrics: 50e6},
 			Load:    c.load, Policies: append(ours[:len(ours):len(ours)], list...), Seeds: 1,
@@ -102,15 +104,20 @@ func (o *options) run() (cells []*cell, err error) {
 			return nil, err
 		}
 		c.ours, c.rivals = all[:len(ours)], all[len(ours):]
+		if o.csv != "" { // after each cell: a run may be long
+			if err := writeCSV(o.csv, cells[:i+1]); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return cells, err
+	return cells, nil
 }
 
 // replay runs the policies of e in one cell with each seed.
 func (o *options) replay(c *cell, e replay.Experiment) ([]figures, error) {
 	all := make([]figures, len(e.Policies))
-	for seed := range o.seeds {
-		e.Seed = uint64(seed) + 1
+	for seed := c.seeds.from; seed <= c.seeds.to; seed++ {
+		e.Seed = uint64(seed)
 		t, err := o.requests(c.world, e.Seed)
 		if err != nil {
 			return nil, err
@@ -119,7 +126,7 @@ func (o *options) replay(c *cell, e replay.Experiment) ([]figures, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := float64(o.seeds)
+		n := float64(c.seeds.to - c.seeds.from + 1)
 		for i, s := range results.Summaries() {
 			f := &all[i]
 			f.policy = s.Policy
@@ -139,35 +146,6 @@ func (o *options) requests(world string, seed uint64) (*trace.Trace, error) {
 	return workload.New(world, seed)
 }
 
-// cells are the selected cells, without results.
-func (o *options) cells() (cells []*cell, err error) {
-	var worlds []string
-	if o.worlds != "" {
-		worlds = strings.Split(o.worlds, ",")
-	}
-	if o.trace != "" {
-		worlds = append(worlds, conversation)
-	}
-	for _, world := range worlds {
-		for _, replicas := range strings.Split(o.replicas, ",") {
-			for _, cache := range strings.Split(o.caches, ",") {
-				for _, load := range strings.Split(o.loads, ",") {
-					c := &cell{world: world}
-					var err2, err3 error
-					c.replicas, err = strconv.Atoi(replicas)
-					c.cache, err2 = strconv.Atoi(cache)
-					c.load, err3 = strconv.ParseFloat(load, 64)
-					if err != nil || err2 != nil || err3 != nil {
-						return nil, fmt.Errorf("%s replicas, %s tokens of cache, load %s: want numbers", replicas, cache, load)
-					}
-					cells = append(cells, c)
-				}
-			}
-		}
-	}
-	return cells, nil
-}
-
 // writeCSV writes the figures of every policy in every cell.
 func writeCSV(path string, cells []*cell) error {
 	f, err := os.Create(path)
@@ -176,11 +154,11 @@ func writeCSV(path string, cells []*cell) error {
 	}
 	defer f.Close()
 	w := csv.NewWriter(f)
-	rows := [][]string{{"world", "replicas", "cache", "load", "policy", "ttft_p90", "ttft_p99", "tpot_p90", "e2e_p90", "goodput", "hit_rate"}}
+	rows := [][]string{{"world", "replicas", "cache", "load", "seeds", "policy", "ttft_p90", "ttft_p99", "tpot_p90", "e2e_p90", "goodput", "hit_rate"}}
 	for _, c := range cells {
 		for _, p := range append(c.ours[:len(c.ours):len(c.ours)], c.rivals...) {
 			rows = append(rows, []string{
-				c.world, strconv.Itoa(c.replicas), strconv.Itoa(c.cache), fmt.Sprint(c.load), p.policy,
+				c.world, strconv.Itoa(c.replicas), strconv.Itoa(c.cache), fmt.Sprint(c.load), c.seeds.String(), p.policy,
 				number(p.ttft90), number(p.ttft99), number(p.tpot90), number(p.e2e90), number(p.good), number(p.hit),
 			})
 		}

@@ -73,24 +73,27 @@ func writeMarkdown(w io.Writer, cells []*cell) error {
 		fmt.Fprintf(&b, "\nCells lost by more than %.0f %% of the TTFT p90:\n\n", 100*(lostRatio-1))
 		b.WriteString("| policy | cell | TTFT p90 | best rival | its TTFT p90 | ratio |\n|---|---|---|---|---|---|\n" + strings.Join(lost, ""))
 	}
-	b.WriteString("\nEach cell, TTFT p90:\n\n| world | replicas × cache | load | best rival | s |")
+	b.WriteString("\nEach cell, TTFT p90, and the other figures as ratios to the best rival's:\n\n| world | replicas × cache | load | seed | best rival | s |")
 	for _, f := range cells[0].ours {
-		fmt.Fprintf(&b, " %s | goodput |", f.policy)
+		fmt.Fprintf(&b, " %s | p99 | end to end | goodput |", f.policy)
 	}
-	b.WriteString(" best goodput |\n|---|---|---|---|---|---|" + strings.Repeat("---|---|", len(cells[0].ours)) + "\n")
+	b.WriteString(" best goodput |\n|---|---|---|---|---|---|---|" + strings.Repeat("---|---|---|---|", len(cells[0].ours)) + "\n")
 	for _, c := range cells {
 		best, name := c.best(ttft90)
 		least, _ := c.best(bad)
-		fmt.Fprintf(&b, "| %s | %d × %dk | %g | %s | %.3g |", c.world, c.replicas, c.cache/1000, c.load, name, best)
+		p99, _ := c.best(ttft99)
+		e2e, _ := c.best(e2e90)
+		fmt.Fprintf(&b, "| %s | %d × %dk | %g | %s | %s | %.3g |", c.world, c.replicas, c.cache/1000, c.load, c.seeds, name, best)
 		for i := range c.ours {
-			fmt.Fprintf(&b, " %.2f | %.1f%% |", ratio(c.ours[i].ttft90, best), 100*c.ours[i].good)
+			f := &c.ours[i]
+			fmt.Fprintf(&b, " %.2f | %.2f | %.2f | %.0f%% |", ratio(f.ttft90, best), ratio(f.ttft99, p99), ratio(f.e2e90, e2e), 100*f.good)
 		}
-		fmt.Fprintf(&b, " %.1f%% |\n", 100*(1-least))
+		fmt.Fprintf(&b, " %.0f%% |\n", 100*(1-least))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 func (c *cell) name() string {
-	return fmt.Sprintf("%s, %d × %dk, load %g", c.world, c.replicas, c.cache/1000, c.load)
+	return fmt.Sprintf("%s, %d × %dk, load %g, seed %s", c.world, c.replicas, c.cache/1000, c.load, c.seeds)
 }

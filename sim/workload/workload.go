@@ -40,12 +40,20 @@ func Names() []string {
 	return list
 }
 
+// Check returns an error that names the valid names, unless name is one.
+func Check(name string) error {
+	if !slices.Contains(Names(), name) {
+		return fmt.Errorf("workload: unknown %q; want one of %s", name, strings.Join(Names(), ", "))
+	}
+	return nil
+}
+
 // New generates a workload. Equal seeds give equal traces.
 func New(name string, seed uint64) (*trace.Trace, error) {
-	i := slices.IndexFunc(All, func(w Workload) bool { return w.Name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("workload: unknown %q; want one of %s", name, strings.Join(Names(), ", "))
+	if err := Check(name); err != nil {
+		return nil, err
 	}
+	i := slices.IndexFunc(All, func(w Workload) bool { return w.Name == name })
 	g := newGenerator(name, seed, All[i].blockTokens)
 	All[i].generate(g)
 	g.requests = slices.DeleteFunc(g.requests, func(r trace.Request) bool { return r.At > g.until })

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"pointsman/sim/workload"
+)
+
+// seeds are those of a cell, from the first to the last.
+type seeds struct{ from, to int }
+
+func (s seeds) String() string {
+	if s.from == s.to {
+		return strconv.Itoa(s.from)
+	}
+	return fmt.Sprintf("%d-%d", s.from, s.to)
+}
+
+// parseSeeds reads what String writes.
+func parseSeeds(text string) (s seeds, err error) {
+	from, to, several := strings.Cut(text, "-")
+	if s.from, err = strconv.Atoi(from); err == nil {
+		if s.to = s.from; several {
+			s.to, err = strconv.Atoi(to)
+		}
+	}
+	if err != nil || s.from < 0 || s.to < s.from {
+		return s, fmt.Errorf("seeds %.40q: want a number, or two as 1-3", text)
+	}
+	return s, nil
+}
+
+// cells are the selected cells, without results.
+func (o *options) cells() (cells []*cell, err error) {
+	if o.list != "" {
+		return o.listed()
+	}
+	var worlds []string
+	if o.worlds != "" {
+		worlds = strings.Split(o.worlds, ",")
+	}
+	if o.trace != "" {
+		worlds = append(worlds, conversation)
+	}
+	for _, world := range worlds {
+		for _, replicas := range strings.Split(o.replicas, ",") {
+			for _, cache := range strings.Split(o.caches, ",") {
+				for _, load := range strings.Split(o.loads, ",") {
+					c, err := newCell(world, replicas, cache, load, seeds{1, o.seeds})
+					if err != nil {
+						return nil, err
+					}
+					cells = append(cells, c)
+				}
+			}
+		}
+	}
+	return cells, nil
+}
+
+// listed are the cells of the file o.list: one on each line, as world, replicas,
+// tokens of cache, load and seeds. Those of the trace are left out without it.
+func (o *options) listed() (cells []*cell, err error) {
+	b, err := os.ReadFile(o.list)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(string(b), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(line, "#") || fields[0] == conversation && o.trace == "" {
+			continue
+		}
+		if len(fields) != 5 {
+			return nil, fmt.Errorf("%s:%d: %d fields, want world, replicas, tokens of cache, load and seeds", o.list, i+1, len(fields))
+		}
+		of, err := parseSeeds(fields[4])
+		var c *cell
+		if err == nil {
+			c, err = newCell(fields[0], fields[1], fields[2], fields[3], of)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", o.list, i+1, err)
+		}
+		cells = append(cells, c)
+	}
+	return cells, nil
+}
+
+// newCell reads a cell from its parts.
+func newCell(world, replicas, cache, load string, of seeds) (*cell, error) {
+	c := &cell{world: world, seeds: of}
+	var err, err2, err3 error
+	c.replicas, err = strconv.Atoi(replicas)
+	c.cache, err2 = strconv.Atoi(cache)
+	c.load, err3 = strconv.ParseFloat(load, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return nil, fmt.Errorf("%s replicas, %s tokens of cache, load %s: want numbers", replicas, cache, load)
+	}
+	if world != conversation {
+		if err := workload.Check(world); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
