@@ -67,8 +67,11 @@ func (v *View) Blocking(requests, cost float64) float64 {
 		}
 	}
 	mean := max(float64(v.inFlight)/float64(len(v.Candidates)), 1)
-	return cost * min(cost/max(v.TypicalCost(), 1), longest) * requests / mean
+	return cost * v.Length(cost) * requests / mean
 }
+
+// Length is a prefill cost in multiples of the typical one, at most 100.
+func (v *View) Length(cost float64) float64 { return min(cost/max(v.TypicalCost(), 1), longest) }
 
 // InFlightRange is the fewest and the most requests in flight on a candidate.
 func (v *View) InFlightRange() (least, most int) {

@@ -12,7 +12,7 @@ import "pointsman/decider"
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
-//	cost = (queue + own) · (1 + 0.06 use · m) + 0.1 use · own² / typical · m / mean + decode
+//	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
 //	     + (1+4n) / (1+(24+500l)h/N) · duplicate + pressure
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
@@ -28,8 +28,8 @@ import "pointsman/decider"
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
-// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md and 0017-what-is-to-come.md say how
-// they were found.
+// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md and
+// 0018-the-longest-prompts.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
@@ -38,13 +38,14 @@ type weights struct {
 	shared    float64 // the same, for the part of own that others have a use for
 	crowd     float64 // share of the work that is added per request on the replica, in a pool that is busy
 	blocking  float64 // of the time that a long prompt keeps others waiting, in such a pool
+	long      float64 // the same, times the square of its length in typical ones
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
 	growth    float64 // tokens per token that will not fit when the requests there have grown
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, blocking: 0.1, running: 20, memory: 0.05, growth: 0.2}
+var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -81,7 +82,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 	}
 	n := float64(len(v.Candidates))
 	duplicate, use := w.duplicate+w.queue*float64(queued)/n, v.PrefillUse()
-	crowds, blocks := w.crowd*use, w.blocking*use
+	crowds := w.crowd * use
 	best, grows := v.BestCached(), growsBy*v.Generated()
 	return v.LeastEmptiest(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
@@ -97,7 +98,8 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
 		crowd := (queue + work) * crowds * m
-		blocking := blocks * v.Blocking(m, work)
+		length := v.Length(work)
+		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
 		inUse := v.TokensInUse(i)
 		decode := w.running*m + w.memory*inUse
 		// Shared blocks take space once.

@@ -251,6 +251,31 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 	}
 }
 
+// Prompts of a few times the usual length go by the work, and the longest ones go by
+// whom they would delay. Where both shun busy replicas, half of the pool computes long
+// prompts, and those in between wait behind them.
+func TestLeastWorkSetsTheLongestApart(t *testing.T) {
+	p := decidertest.New(LeastWork{}, 4)
+	for n := range 400 {
+		d, id := p.Send(document(n, 1, 100))
+		p.FirstToken(id, []byte(d.Server))
+		if n < 320 {
+			p.End(id, d.Server)
+		}
+		p.Clock.Advance(20 * time.Millisecond)
+	}
+	delays := func(blocks int) float64 {
+		x := p.Terms(document(5000+blocks, blocks, 0))["r0"]
+		return x["blocking"] / x["own"]
+	}
+	if x := delays(4); x <= 0 || x > 0.2 {
+		t.Errorf("a prompt of about three times the usual length delays others by %.2f times its own work", x)
+	}
+	if x := delays(40); x < 5 {
+		t.Errorf("one of about thirty times delays them by %.2f times its own work", x)
+	}
+}
+
 // Requests that the pool did not send count as the engine reports them.
 func TestLeastWorkSeesForeignRequests(t *testing.T) {
 	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
