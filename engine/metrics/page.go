@@ -169,6 +169,8 @@ type samples struct {
 	sum        [fields]float64
 	n          [fields]int
 	newestLoRA float64 // time of the newest sample of adapters
+	rank       int     // the only one that counts, or allRanks
+	first      int     // the lowest number of a vLLM's rank; -1 = none yet
 	otherRanks int     // how many others say what caches they have
 }
 
@@ -181,27 +183,10 @@ func (t *samples) add(f field, v float64) {
 // Read fills r from a page in the Prometheus text format or OpenMetrics. It skips
 // unknown and malformed lines; if it knows no line, r.Kind is Unknown. r.Adapters is
 // part of page. Read does not allocate.
-func (r *Reading) Read(page []byte) { r.ReadRank(page, nil) }
-
-// ReadRank is Read for one rank of an engine with data parallelism, by its number. Samples
-// without a rank count for each.
-func (r *Reading) ReadRank(page, rank []byte) {
-	*r = Reading{}
-	var t samples
-	for len(page) > 0 {
-		line := page
-		if end := bytes.IndexByte(page, '\n'); end >= 0 {
-			line, page = page[:end], page[end+1:]
-		} else {
-			page = nil
-		}
-		r.readLine(line, rank, &t)
-	}
-	r.fill(&t)
-}
+func (r *Reading) Read(page []byte) { r.ReadRank(page, allRanks) }
 
 // readLine reads one line of a page.
-func (r *Reading) readLine(line, rank []byte, t *samples) {
+func (r *Reading) readLine(line []byte, t *samples) {
 	if len(line) == 0 {
 		return
 	}
@@ -236,19 +221,8 @@ func (r *Reading) readLine(line, rank []byte, t *samples) {
 	if rank := labelValue(labels, "tp_rank"); len(rank) > 0 && string(rank) != "0" {
 		return // all ranks of an engine report the same
 	}
-	ofAll := false // ranks, although one is read
-	if rank != nil {
-		own := labelValue(labels, "engine")
-		if own == nil {
-			own = labelValue(labels, "dp_rank")
-		}
-		ofAll = own == nil
-		if !ofAll && !bytes.Equal(own, rank) {
-			if f == fieldCacheInfo {
-				t.otherRanks++
-			}
-			return
-		}
+	if !t.counts(labels, f) {
+		return
 	}
 	r.Kind = kind
 	switch f {
@@ -271,7 +245,7 @@ func (r *Reading) readLine(line, rank []byte, t *samples) {
 		// the sum of the times at which several API servers have seen it.
 		if v /= max(1, math.Round(v/float64(time.Now().Unix()))); v >= t.newestLoRA {
 			t.newestLoRA = v
-			if !ofAll {
+			if t.rank == allRanks {
 				r.Adapters = labelValue(labels, "running_lora_adapters")
 			}
 			r.MaxLoRA = int(labelNumber(labels, "max_lora", ""))

@@ -2,10 +2,12 @@ package metrics
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -164,22 +166,26 @@ vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adapters=""} 1.70000001e+09
 `)
-	for rank, want := range map[string]Reading{
-		"0": reading(func(r *Reading) {
+	for rank, want := range map[int]Reading{
+		0: reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.MaxLoRA = VLLM, true, 7, 800, 16, 4
 		}),
-		"1": reading(func(r *Reading) {
+		1: reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.Running, r.Waiting, r.CacheTokens, r.BlockTokens, r.MaxLoRA = VLLM, true, 5, 1, 800, 16, 4
 		}),
-		"2": reading(func(r *Reading) { r.Kind, r.MaxLoRA = VLLM, 4 }),
+		2: reading(func(r *Reading) { r.Kind, r.MaxLoRA = VLLM, 4 }),
 	} {
 		var r Reading
-		if r.ReadRank(page, []byte(rank)); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
-			t.Errorf("rank %s:\n got %+v\nwant %+v", rank, r, want)
+		if r.ReadRank(page, rank); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+			t.Errorf("rank %d:\n got %+v\nwant %+v", rank, r, want)
 		}
 	}
 	var r Reading
-	if r.ReadRank([]byte("sglang:num_running_reqs{dp_rank=\"0\"} 3\nsglang:num_running_reqs{dp_rank=\"1\"} 4\nsglang:num_queue_reqs 0\n"), []byte("1")); r.Running != 4 {
+	if r.ReadRank([]byte("sglang:num_running_reqs{dp_rank=\"0\"} 3\nsglang:num_running_reqs{dp_rank=\"1\"} 4\nsglang:num_queue_reqs 0\n"), 1); r.Running != 4 {
+		t.Errorf("SGLang: %+v", r)
+	}
+	// Rank 0 has had no request yet.
+	if r.ReadRank([]byte("sglang:num_running_reqs{dp_rank=\"1\"} 4\nsglang:num_queue_reqs{dp_rank=\"1\"} 0\n"), 0); r.Running != 0 {
 		t.Errorf("SGLang: %+v", r)
 	}
 }
@@ -208,6 +214,12 @@ func TestReadsRealPages(t *testing.T) {
 			r.Kind, r.Loaded, r.Running, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 1, 25600, 32, 12, 11
 			r.KVUsage, r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens, r.MaxLoRA = 0.0025031289111389077, 788, 788, 224, 67, 2
 		}),
+		// The ranks 2 and 3 of 4, in the second of two servers.
+		"vllm-0.32.0-hybrid 1": reading(func(r *Reading) {
+			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 1, 1
+			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 233, 233, 0, 2
+		}),
+		"vllm-0.32.0-hybrid 2": reading(func(r *Reading) { r.Kind = Unknown }),
 		"vllm-0.32.0": reading(func(r *Reading) {
 			r.Kind, r.Loaded, r.CacheTokens, r.BlockTokens, r.FirstTokens, r.Finished = VLLM, true, 25600, 32, 149, 147
 			r.PromptTokens, r.QueryTokens, r.HitTokens, r.OutputTokens = 173991, 173991, 27360, 6867
@@ -220,7 +232,7 @@ func TestReadsRealPages(t *testing.T) {
 			r.PromptTokens, r.QueryTokens, r.HitTokens, r.Adapters, r.MaxLoRA, r.OutputTokens = 26889, 26889, 20272, []byte("sql"), 2, 1007
 		}),
 	} {
-		file, rank, ranked := strings.Cut(name, " ")
+		file, number, _ := strings.Cut(name, " ")
 		f, err := os.Open("testdata/" + file + ".txt.gz")
 		if err != nil {
 			t.Fatal(err)
@@ -234,12 +246,12 @@ func TestReadsRealPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var of []byte
-		if ranked {
-			of = []byte(rank)
+		rank, err := strconv.Atoi(cmp.Or(number, "-1"))
+		if err != nil {
+			t.Fatal(err)
 		}
 		var r Reading
-		if r.ReadRank(page, of); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+		if r.ReadRank(page, rank); fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, r, want)
 		}
 	}
@@ -260,6 +272,10 @@ func FuzzRead(f *testing.F) {
 		again.Read(append(bytes.Clone(page), "\nnothing_known 1\n"...))
 		if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", again) {
 			t.Fatalf("%+v\n%+v", r, again)
+		}
+		again.ReadRank(page, 1)
+		if again.Waiting < 0 || again.CacheTokens < 0 || again.CacheTokens > maxCache {
+			t.Fatalf("rank 1: %+v", again)
 		}
 		if r.KVUsage < 0 || r.KVUsage > 1 || r.Waiting < 0 || r.Running < 0 || r.CacheTokens < 0 {
 			t.Fatalf("%+v", r)
@@ -285,7 +301,7 @@ func largePage(engines int) []byte {
 func TestReadDoesNotAllocate(t *testing.T) {
 	page := largePage(8)
 	var r Reading
-	if n := testing.AllocsPerRun(20, func() { r.Read(page) }); n != 0 {
+	if n := testing.AllocsPerRun(20, func() { r.Read(page); r.ReadRank(page, 0) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

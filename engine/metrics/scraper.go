@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +58,7 @@ type Scraper struct {
 	pool       *decider.Pool
 	replica    string
 	address    string
-	rank       []byte // the only one of the engine that counts; nil = all
+	rank       int // the only one of the engine that counts, or allRanks
 	rest       time.Duration
 	paths      []string // tried in turn until one serves known metrics
 	configured bool     // the engine's kind or path is configured
@@ -101,9 +100,9 @@ const (
 
 func newScraper(pool *decider.Pool, replica, address string, o Options, f fetcher, r *report) *Scraper {
 	paths := o.paths()
-	var rank []byte
+	rank := allRanks
 	if o.Rank.Of > 1 {
-		rank = strconv.AppendInt(nil, int64(o.Rank.Number), 10)
+		rank = o.Rank.Number
 	}
 	return &Scraper{
 		// The ranks of an engine are scraped separately, and share the load.
