@@ -45,6 +45,8 @@ type rawFetcher struct {
 	dialed *dial  // nil = not dialling
 	socket int    // -1 = none
 	reused bool   // an answer has arrived over the socket
+	closed bool   // the engine closed the socket of its last answer
+	bye    bool   // its last answer said that it would, and those before had not
 	in     []byte // in[:n] is the answer so far
 	n      int
 	reply  reply
@@ -62,7 +64,7 @@ func (f *rawFetcher) send(path string) error {
 			return err
 		}
 	}
-	f.n, f.reply = 0, reply{}
+	f.n, f.reply, f.closed, f.bye = 0, reply{}, f.bye, false
 	if len(f.in) > keptBuffer {
 		f.in = make([]byte, initialBuffer)
 	}
@@ -107,8 +109,13 @@ func (f *rawFetcher) write() error {
 // redial connects again to an engine that has closed the connection since its last answer.
 func (f *rawFetcher) redial() {
 	f.close()
+	f.closed = true
 	f.dialed = startDial(f.host)
 }
+
+// lost reports whether the engine has closed the connection since its last answer, and
+// not answered over the next one.
+func (f *rawFetcher) lost() bool { return f.closed && f.n == 0 }
 
 // poll returns the requested page, valid until the next call of send, or errPending
 // until it is complete. A status that means there is no such page is errUnknown, any
@@ -132,7 +139,7 @@ func (f *rawFetcher) poll() ([]byte, error) {
 	if err := f.read(); err != nil {
 		return nil, err
 	}
-	f.reused = true
+	f.bye, f.reused = f.reused && f.reply.closes, true
 	if f.reply.closes || f.n > f.reply.end {
 		f.close()
 	}

@@ -145,6 +145,72 @@ func TestReconnects(t *testing.T) {
 	}
 }
 
+// An engine has left when it closes the connection, and nobody answers over the next one.
+// One that answers there has not.
+func TestSeesThatAnEngineHasLeft(t *testing.T) {
+	for name, last := range map[string]string{"without a word": "", "saying so": "Connection: close\r\n"} {
+		left := make(chan struct{})
+		address := accepting(t, func(n int, c net.Conn) {
+			if n == 2 {
+				<-left
+				return
+			}
+			r := bufio.NewReader(c)
+			for _, header := range []string{"", last} {
+				_, _ = http.ReadRequest(r)
+				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Length: 1\r\n\r\nx", header)
+			}
+		})
+		f := newRawFetcher(address)
+		for range 4 {
+			if _, err := get(f, "/"); err != nil || f.lost() {
+				t.Fatal(name, err, f.lost())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := f.send("/"); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; !f.lost(); i++ {
+			if _, err := f.poll(); err != errPending || i > 10_000 {
+				t.Fatalf("%s: nobody answers, and the engine has not left: %v", name, err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		close(left)
+		f.close()
+	}
+}
+
+// One that closes each connection after its answer has not left.
+func TestAnEngineThatClosesHasNotLeft(t *testing.T) {
+	wait := make(chan struct{})
+	address := accepting(t, func(n int, c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		if n > 1 {
+			<-wait
+		}
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
+	})
+	f := newRawFetcher(address)
+	defer f.close()
+	for range 2 {
+		if _, err := get(f, "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.send("/"); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if _, err := f.poll(); err != errPending || f.lost() {
+			t.Fatal(err, f.lost())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(wait)
+}
+
 // A request can be given up at any time.
 func TestCancelsAFetch(t *testing.T) {
 	hang := make(chan struct{})

@@ -60,3 +60,44 @@ func TestLeavesOutADeadEngine(t *testing.T) {
 		}
 	})
 }
+
+// An engine whose API servers have ended, while its port still accepts connections, is
+// left out within two seconds, until it answers again. One that is slow is not.
+func TestLeavesOutAnAbandonedPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		at := func() time.Duration { return time.Since(start) }
+		within := func(from, to time.Duration) func() bool {
+			return func() bool { now := at(); return now > from*time.Second && now < to*time.Second }
+		}
+		fine := func() error { return nil }
+		ends := &fakeEngine{t: t, takes: time.Millisecond, page: busy, health: fine, gone: within(10, 30)}
+		slow := &fakeEngine{t: t, takes: 1500 * time.Millisecond, page: busy, health: fine}
+		blink := &fakeEngine{t: t, takes: time.Millisecond, page: busy, health: fine}
+		blink.gone = func() bool { return at()%(5*time.Second) < lostAfter/2 }
+		r := newRig(Options{}, ends, slow, blink)
+		done := make(chan struct{})
+		go func() { r.run(60 * time.Second); close(done) }()
+		for at() < 59*time.Second {
+			time.Sleep(100 * time.Millisecond)
+			replicas := r.pool.Status().Replicas
+			switch now := at(); {
+			case now > 12*time.Second && now < 30*time.Second:
+				if replicas[0].State != "ejected" {
+					t.Fatalf("after %v it is %s", now, replicas[0].State)
+				}
+			case now < 10*time.Second, now > 34*time.Second:
+				if replicas[0].State != "up" {
+					t.Fatalf("after %v it is %s", now, replicas[0].State)
+				}
+			}
+			if replicas[1].State != "up" || replicas[2].State != "up" {
+				t.Fatalf("after %v the others are %s, %s", at(), replicas[1].State, replicas[2].State)
+			}
+		}
+		<-done
+		if n := strings.Count(r.log.String(), "engine is dead"); n != 1 || strings.Count(r.log.String(), "alive again") != 1 {
+			t.Errorf("log:\n%s", r.log.String())
+		}
+	})
+}

@@ -44,7 +44,7 @@ func (r *report) succeeded(s *Scraper, reading *Reading, took time.Duration) {
 // dead reports that the engine declares itself unable to serve, alive that it can serve
 // again.
 func (r *report) dead(s *Scraper) {
-	r.log.Warn("engine is dead, though its server answers; it gets no requests", "pool", s.pool.Name(), "replica", s.replica)
+	r.log.Warn("engine is dead, though its port is open; it gets no requests", "pool", s.pool.Name(), "replica", s.replica)
 }
 
 func (r *report) alive(s *Scraper) {

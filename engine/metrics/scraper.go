@@ -47,6 +47,9 @@ type fetcher interface {
 	send(path string) error
 	// poll returns the page, valid until the next call of send, or errPending.
 	poll() (page []byte, err error)
+	// lost reports whether the engine closed the connection instead of answering. The
+	// request was sent again over another one.
+	lost() bool
 	// close gives up the request and the connection. The fetcher can be used again.
 	close()
 }
@@ -148,12 +151,16 @@ func (s *Scraper) poll(meant, now time.Duration) (pending bool) {
 	}
 	page, err := s.fetcher.poll()
 	if errors.Is(err, errPending) {
-		if now-s.sentAt < timeout {
+		abandoned := s.abandoned(now)
+		if now-s.sentAt < timeout && !abandoned {
 			s.lastPoll = now
 			return true
 		}
 		s.fetcher.close()
 		err = errTimeout
+		if abandoned {
+			s.declareDead()
+		}
 	}
 	s.handle(page, err, meant)
 	return false

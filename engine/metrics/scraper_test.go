@@ -24,6 +24,8 @@ type fakeEngine struct {
 	page  func() (string, error)
 	// health answers /health; nil = there is none.
 	health func() error
+	// gone reports whether its API servers have ended; nil = they have not.
+	gone func() bool
 
 	busy  bool
 	mu    sync.Mutex // guards what follows
@@ -53,7 +55,12 @@ func (e *fakeEngine) send(path string) error {
 	return nil
 }
 
+func (e *fakeEngine) lost() bool { return e.gone != nil && e.gone() }
+
 func (e *fakeEngine) poll() ([]byte, error) {
+	if e.lost() {
+		return nil, errPending
+	}
 	if time.Since(e.asked[len(e.asked)-1]) < e.takes {
 		return nil, errPending
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +63,81 @@ func TestRanks(t *testing.T) {
 		for _, g := range s.Agent.Signals() {
 			t.Logf("%s: %+v", g.Replica, *g.Blocks)
 		}
+	})
+}
+
+// TestRankDies kills the core of one of two ranks under load. The whole server ends, which
+// takes it seconds, and its port is open for longer. Requests are not sent there any more
+// as soon as the agent has seen it.
+func TestRankDies(t *testing.T) {
+	v := ranked(t)
+	v1, _, _ := vllms(t)
+	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
+		if !v.serves() {
+			v.start(t)
+		}
+		awaitHealth(t, v.name, v.address)
+		s := rig.NewSite(t, r, fmt.Sprintf("pools: {%s: {models: [%s], policy: least_requests, max_requests: 0, replicas: {%s: {address: %q}, %s: {address: %q}}}}\n",
+			rig.Pool, rig.Model, v.name, v.address, v1.name, v1.address))
+		s.Patient()
+		s.Start()
+		found(t, s, 2, func(g rig.Signal) bool { return g.Engine == "vllm" && g.Age < 2 })
+		c := client(t)
+		send := func(most *time.Duration) bool {
+			begin := time.Now()
+			a := rig.Call{Body: fmt.Appendf(nil, `{"model":%q,"max_tokens":1,"messages":[{"role":"user","content":"hello, is there anybody?"}]}`, rig.Model)}.Do(c, s.Front)
+			*most = max(*most, time.Since(begin))
+			return a.Status == http.StatusOK && a.Err == nil
+		}
+		sent := func() int { return s.Agent.Pool(rig.Pool).Replica(v.name).Chosen }
+		rig.Eventually(t, time.Minute, "it serves", func() (bool, string) {
+			var took time.Duration
+			return send(&took) && sent() > 3, ""
+		})
+		before := sent()
+		killProcess(t, v.core(t))
+		killed := time.Now()
+		quit := make(chan struct{})
+		stop := sync.OnceFunc(func() { close(quit) })
+		defer stop()
+		var clients sync.WaitGroup
+		var answered, failed atomic.Int32
+		slowest := make([]time.Duration, 8)
+		for i := range slowest {
+			clients.Go(func() {
+				for {
+					select {
+					case <-quit:
+						return
+					case <-time.After(20 * time.Millisecond):
+					}
+					if send(&slowest[i]) {
+						answered.Add(1)
+					} else {
+						failed.Add(1)
+					}
+				}
+			})
+		}
+		rig.Eventually(t, 20*time.Second, "it is left out", func() (bool, string) {
+			state := s.Agent.Pool(rig.Pool).Replica(v.name).State
+			return state != "up", state
+		})
+		out, then := time.Since(killed), sent()
+		time.Sleep(4 * time.Second) // what is looked for is what does not happen
+		if now := sent(); now != then {
+			t.Errorf("%d requests were sent to the dead server after it was left out", now-then)
+		}
+		stop()
+		clients.Wait()
+		if answered.Load() < 100 {
+			t.Errorf("only %d requests were answered", answered.Load())
+		}
+		t.Logf("left out %v after the death; %d requests were sent to the dead server; %d failed, %d were answered, the slowest after %v", out.Round(10*time.Millisecond), then-before, failed.Load(), answered.Load(), slices.Max(slowest).Round(time.Millisecond))
+		v.kill(t)
+		v.start(t)
+		awaitHealth(t, v.name, v.address)
+		s.AwaitState(v.name, time.Minute, "up")
 	})
 }
 
