@@ -60,18 +60,29 @@ const (
 	ModelsPath    = "/v1/models"
 )
 
-// feedFormat is HAProxy's log format of a feed line. The fields come first in
-// their line, because the text after them may contain a client's own bytes and be
-// cut at the end, and FeedEnd ends them.
-func feedFormat(event string) string {
-	who := ""
-	if event == "close" {
-		// For requests that the agent was not asked about. The line has only the end of the
-		// path.
-		who = " fe=%f me=%[method] pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
+// feedFormat is HAProxy's log format of a feed line: "first" at the first byte or at the
+// headers, "close" at the end, and "end" for the same as a datagram, which needs no more
+// than the outcome. The fields come first in their line, because the text after them may
+// contain a client's own bytes and be cut at the end, and FeedEnd ends them.
+func feedFormat(line string) string {
+	const (
+		server  = " srv=%s st=%ST"
+		first   = " tf=%[var(txn.pm.t_first)]"
+		outcome = server + " ts=%ts B=%B rc=%rc t0=%[var(txn.pm.t0)]" + first
+		asked   = " err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]"
+	)
+	event, fields := line, ""
+	switch line {
+	case "first":
+		fields = " pool=%b" + server + first
+	case "close":
+		// Frontend, method and path are for requests that the agent was not asked about. The
+		// line has only the end of the path.
+		fields = " pool=%b" + outcome + asked + " fe=%f me=%[method] pa=%[capture.req.uri,word(-1,/),bytes(0," + strconv.Itoa(len(FeedChat)) + ")]"
+	case "end":
+		event, fields = "close", outcome
 	}
-	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)] pool=%b srv=%s st=%ST ts=%ts B=%B rc=%rc" +
-		" t0=%[var(txn.pm.t0)] tf=%[var(txn.pm.t_first)] err=%[var(txn.pm.error)] dec=%[var(txn.pm.server)]" + who + " " + FeedEnd
+	return FeedMarker + " ev=" + event + " rid=%[var(txn.pm.rid)]" + fields + " " + FeedEnd
 }
 
 // messagesRefusal is refusal in Anthropic's form, for its Messages API.
