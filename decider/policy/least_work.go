@@ -29,7 +29,7 @@ type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
 // 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md and
-// 0018-the-longest-prompts.md say how they were found.
+// 0019-the-longest-prompts.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
