@@ -49,7 +49,7 @@ func (i *Intake) client(in *Input) (first budget.Client) {
 // within an image, the rest may be text and counts as such.
 func (r *Request) billed() int {
 	tokens := r.Input
-	if r.Cut && r.body.CutMedium && !r.body.Opaque {
+	if r.Cut && r.body.CutMedium && !r.body.Opaque && r.computes() {
 		unseen := max(r.Bytes-r.body.Scanned, 0)
 		tokens = min(tokens+int(float64(unseen)/r.Pool.BytesPerToken()), r.Pool.Bounds().Context)
 	}

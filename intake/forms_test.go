@@ -58,3 +58,24 @@ func TestFormsHaveTokensOfTheirOwn(t *testing.T) {
 		t.Errorf("asked %d times, want 6", asked)
 	}
 }
+
+// Requests that only count tokens compute nothing: they are no load, charge nothing, and
+// leave nothing in a cache.
+func TestCountingTokensIsNoLoad(t *testing.T) {
+	in := newIntake()
+	in.Apply(Config{Pools: []decider.PoolConfig{pool("llama", "m")}})
+	b := body("m", 40_000)
+	for path, computes := range map[string]bool{
+		"/v1/messages": true, "/v1/messages/count_tokens": false, chat: true, chat + "/render": false, "/tokenize": false, "/v1/responses/input_tokens": false,
+	} {
+		for _, size := range []int{len(b), 10 * len(b)} { // whole, and cut
+			var r Request
+			if !in.Read(&r, Input{Path: []byte(path), Body: b, BodySize: size}) {
+				t.Fatalf("%s: %+v", path, r.Decision)
+			}
+			if (r.Input > 0) != computes || (r.billed() > 0) != computes || (len(r.Blocks) > 0) != computes || !computes && (r.Output != 1 || len(r.TextBlocks) > 0 || r.TextBytes > 0) {
+				t.Errorf("%s, %d bytes: %d tokens, %d billed, %d blocks, %d of output", path, size, r.Input, r.billed(), len(r.Blocks), r.Output)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"net/http"
 
 	"pointsman/decider"
@@ -39,6 +40,7 @@ type Request struct {
 	span     *Span        // set by Handle; nil = it is not traced
 	endpoint prompt.Endpoint
 	Queued   bool // the body's priority is its place in the proxy's queues
+	messages bool // the API is Anthropic's Messages, or that counts its tokens
 	separate bool // the prompts of one tenant do not count for another
 }
 
@@ -54,6 +56,7 @@ func (i *Intake) Read(r *Request, in Input) bool {
 	r.Budget = budget.Left{}
 	r.Bytes = min(max(in.BodySize, len(in.Body)), maxBody)
 	r.endpoint, r.raw = prompt.EndpointOf(in.Path), in.Body
+	r.messages = r.endpoint == prompt.Messages || bytes.HasSuffix(in.Path, countTokens)
 	r.scan(&in, t.scanLimit)
 	i.findSession(t, r, in.Headers)
 	r.Watched = r.Session
@@ -84,15 +87,17 @@ func (i *Intake) Read(r *Request, in Input) bool {
 		}
 		r.Blocks = r.AppendBlocks(r.Blocks, r.Pool)
 	}
-	if r.Pool.RecordsText() && (!r.Pool.ComparesText() || r.Short) {
+	if r.Pool.RecordsText() && r.computes() && (!r.Pool.ComparesText() || r.Short) {
 		r.TextBlocks = r.body.Blocks(r.TextBlocks, r.promptSeed(r.Pool), decider.BlockBytes)
 	}
 	return true
 }
 
+var countTokens = []byte("/messages/count_tokens")
+
 // OfMessages reports whether the client speaks Anthropic's Messages API, whose errors
 // have a form of their own.
-func (r *Request) OfMessages() bool { return r.endpoint == prompt.Messages }
+func (r *Request) OfMessages() bool { return r.messages }
 
 // hidesModel reports whether an engine may find another model in the body than the scan:
 // Python's json also reads UTF-16 and UTF-32.
@@ -115,11 +120,22 @@ func (r *Request) scan(in *Input, limit int) {
 		// It is broken, or has more parts than are read: the rest is charged like text.
 		r.TextBytes = max(r.TextBytes, len(in.Body))
 	}
+	if !r.computes() {
+		r.TextBytes, r.ExactTokens = 0, 0
+	}
 }
+
+// computes reports whether an engine computes the prompt. Otherwise it only counts the
+// tokens: nothing is computed, cached or charged.
+func (r *Request) computes() bool { return r.endpoint != prompt.Tokenize }
 
 // estimate sets the lengths of the prompt and of the requested answers. The pool's bounds
 // limit what the client claims.
 func (r *Request) estimate(bounds decider.Bounds) {
+	if !r.computes() {
+		r.Input, r.Output = 0, 1
+		return
+	}
 	perToken := r.Pool.BytesPerToken()
 	seen := int(float64(r.TextBytes)/perToken) + r.ExactTokens
 	r.Input = min(seen, bounds.Context)
@@ -140,6 +156,10 @@ const maxBody = 1 << 40
 
 // AppendBlocks implements decider.Prompt. It is valid until the next Read.
 func (r *Request) AppendBlocks(dst []uint64, p *decider.Pool) []uint64 {
+	if !r.computes() {
+		r.Short = false
+		return dst
+	}
 	seed := r.promptSeed(p)
 	most := p.Bounds().Blocks
 	if most == 0 {

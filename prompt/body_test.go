@@ -13,8 +13,8 @@ func TestEndpointOf(t *testing.T) {
 		"/openai/deployments/x/chat/completions?api-version=1": ChatCompletions, "/v1//chat//completions//": ChatCompletions,
 		"/v1/completions": Completions, "/nochat/completions": Completions, "completions": Completions,
 		"/v1/embeddings/": Embeddings, "http://h/v1/responses#x": Responses, "/llm/v1/messages": Messages,
-		"/v2/rerank": Rerank, "/score": Score, "/tokenize?a=/b": Tokenize,
-		"": Other, "/": Other, "/v1/models": Other, "/v1/messages/count_tokens": Other, "/xscore": Other, "/Score": Other, "?/score": Other,
+		"/v2/rerank": Rerank, "/score": Score, "/tokenize?a=/b": Tokenize, "/v1/responses/input_tokens": Tokenize, "/v1/chat/completions/render": Tokenize,
+		"": Other, "/": Other, "/v1/models": Other, "/v1/messages/count_tokens": Tokenize, "/xscore": Other, "/Score": Other, "?/score": Other,
 	} {
 		if got := EndpointOf([]byte(path)); got != want {
 			t.Errorf("%q: %v, want %v", path, got, want)

@@ -16,7 +16,7 @@ const (
 	Messages
 	Rerank
 	Score
-	Tokenize
+	Tokenize // and all else that only counts tokens, or returns them
 )
 
 var endpointNames = [...]string{
@@ -59,7 +59,7 @@ func EndpointOf(path []byte) Endpoint {
 		return Rerank
 	case "score":
 		return Score
-	case "tokenize":
+	case "tokenize", "detokenize", "count_tokens", "input_tokens", "render", "apply-template":
 		return Tokenize
 	}
 	return Other

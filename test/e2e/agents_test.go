@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"pointsman/test/rig"
 )
@@ -52,13 +53,31 @@ func TestCodingAgents(t *testing.T) {
 			t.Errorf("all sessions are on %v", used)
 		}
 		for path, want := range map[string]string{
-			"/v1/messages":  `{"type":"error","error":{"type":"not_found_error","message":"The model 'nobody' does not exist."}}`,
-			"/v1/responses": `{"error":{"message":"The model 'nobody' does not exist.","type":"invalid_request_error","param":"model","code":"model_not_found"}}`,
+			"/v1/messages":              `{"type":"error","error":{"type":"not_found_error","message":"The model 'nobody' does not exist."}}`,
+			"/v1/messages/count_tokens": `{"type":"error","error":{"type":"not_found_error","message":"The model 'nobody' does not exist."}}`,
+			"/v1/responses":             `{"error":{"message":"The model 'nobody' does not exist.","type":"invalid_request_error","param":"model","code":"model_not_found"}}`,
 		} {
 			a := rig.Call{Path: path, Body: body("nobody", true, "")}.Do(client, s.Front)
 			if a.Status != 404 || string(a.Body) != want || a.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("%s: %d %s", path, a.Status, a.Body)
 			}
+		}
+
+		// To count tokens is no load: no prompt is computed.
+		before := s.Agent.Settled(rig.Pool)
+		tokens := s.Agent.Metrics()[`pointsman_prompt_tokens_total{pool="`+rig.Pool+`"}`]
+		for range 3 {
+			a := rig.Call{Path: "/v1/messages/count_tokens", Body: body(rig.Model, false, "")}.Do(client, s.Front)
+			if a.Status != 200 || !bytes.Contains(a.Body, []byte(`{"input_tokens":`)) {
+				t.Errorf("count_tokens: %d %s", a.Status, a.Body)
+			}
+		}
+		rig.Eventually(t, 10*time.Second, "the counts have ended", func() (bool, string) {
+			p := s.Agent.Settled(rig.Pool)
+			return p.Outcomes["served"] == before.Outcomes["served"]+3, fmt.Sprintf("%+v", p)
+		})
+		if now := s.Agent.Metrics()[`pointsman_prompt_tokens_total{pool="`+rig.Pool+`"}`]; now != tokens || tokens == 0 {
+			t.Errorf("%v tokens of prompts, %v before the counts", now, tokens)
 		}
 	})
 }
