@@ -178,15 +178,21 @@ func (a *admission) next(now time.Duration) *queue.Item[held] {
 	return nil
 }
 
-// pick returns the tenant's item to assign now, or nil.
+// pick returns the tenant's item to assign now, or nil. Of a long line it considers the first
+// ones, and a sample of the rest, each of which counts for those that it leaves out: else
+// replicas stay idle while all of the first ones wait for others.
 func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Duration) *queue.Item[held] {
 	p := a.pool
 	scored := a.Band(band).Order == queue.ByWork
 	var best *queue.Item[held]
 	bestScore, bestReplica := 0.0, -1
-	for k := range t.Len() {
+	step := 1
+	for k := 0; k < t.Len(); k += step {
 		if *left--; *left < 0 {
 			break
+		}
+		if step == 1 && *left > 0 && *left <= maxConsidered/2 {
+			step += (t.Len() - k) / *left // a sample of those far behind
 		}
 		it := t.Item(k)
 		if a.elsewhere.passes(it, now) {
@@ -194,7 +200,7 @@ func (a *admission) pick(t *queue.Tenant[held], band int, left *int, now time.Du
 		}
 		replica := a.place(it.Value.request, now)
 		if replica < 0 {
-			a.expect()
+			a.expect(step)
 			continue
 		}
 		if !scored {
@@ -224,13 +230,13 @@ func (a *admission) begin() {
 	a.pool.view.ahead = a.ahead
 }
 
-// expect counts the request just ranked as waiting for the first replica of the pool's
-// order. A long prompt counts as a usual one: shorter ones go before it.
-func (a *admission) expect() {
+// expect counts the request just ranked, and others like it, as waiting for the first
+// replica of the pool's order. A long prompt counts as a usual one: shorter ones go before it.
+func (a *admission) expect(n int) {
 	p := a.pool
 	if len(p.order) > 0 {
 		best := p.order[0]
-		a.ahead[best] += min(p.view.PrefillCost(best), p.load.typical)
+		a.ahead[best] += float64(n) * min(p.view.PrefillCost(best), p.load.typical)
 	}
 }
 

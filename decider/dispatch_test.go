@@ -239,3 +239,39 @@ func TestStalledProcessRefusesNobody(t *testing.T) {
 		t.Errorf("the process has caught up, and nothing was free: %+v", again.d)
 	}
 }
+
+// loyal ranks the first replica first, and compares prefixes.
+type loyal struct{ firstAlways }
+
+func (loyal) UsesPrefix() bool { return true }
+
+// Other replicas do not stay idle beside a long line for the one that has the prefix, although
+// a second copy is worth it only to requests that are far behind.
+func TestLongLineReachesIdleReplicas(t *testing.T) {
+	warm := make([]uint64, 20)
+	for i := range warm {
+		warm[i] = uint64(i + 1)
+	}
+	const own = 20
+	elsewhere := func(line int) (n int) {
+		p, _ := newTestPool(loyal{}, 2, withAdmission(Admission{Bands: []queue.Band{{Name: "all", MaxRequests: 10_000}}}), func(c *PoolConfig) { c.Limit = 0 })
+		c := submit(p, withInput(20*DefaultBlockTokens), func(r *Request) { r.Blocks = warm })
+		p.FirstToken(c.r.ID, []byte(c.d.Server))
+		finish(p, c)
+		submit(p, withInput(20*DefaultBlockTokens+3000), func(r *Request) { r.Blocks = append(warm, 77, 78, 79) })
+		for range line {
+			if c := submit(p, withInput(20*DefaultBlockTokens+own), func(r *Request) { r.Blocks = warm }); c.answered() && c.d.Server == "r1" {
+				n++
+			}
+		}
+		return n
+	}
+	// A copy of the prefix must save four times what it costs.
+	const worth = 4 * 20 * DefaultBlockTokens / own
+	if n := elsewhere(worth / 2); n != 0 {
+		t.Errorf("a short line: %d requests went to the other replica", n)
+	}
+	if n := elsewhere(2 * worth); n == 0 {
+		t.Error("a long line beside an idle replica")
+	}
+}
