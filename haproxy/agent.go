@@ -52,7 +52,7 @@ type call struct {
 	request intake.Request
 	message *spoa.Message // during Handle
 	later   spoa.Later
-	ready   atomic.Int32 // of later and the decision, for a request that was held
+	ready   atomic.Int32 // counts later and the decision: a held request is answered when both are there
 }
 
 // beforeWait lets the connection read on while the request waits for an engine.

@@ -40,8 +40,8 @@ type Link struct {
 	sampled  int
 }
 
-// maxFrontends bounds the frontends that are told apart: their names come from
-// whoever reaches the feed.
+// maxFrontends bounds the frontends that are counted separately: anyone who reaches the feed
+// can make up names.
 const maxFrontends = 64
 
 // others is the frontend of requests beyond maxFrontends, and unknown that of lines that

@@ -77,7 +77,7 @@ const (
 )
 
 // Accept waits for a connection below the limit. It closes connections above
-// the limit and retries after errors that pass, such as too many open files.
+// the limit and retries after temporary errors, such as too many open files.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	failures := 0

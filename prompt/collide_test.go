@@ -11,8 +11,8 @@ import (
 	"pointsman/test/inject"
 )
 
-// TestNobodyForgesKeys: two prompts that XXH64 does not tell apart under a good part of
-// all seeds, whoever keeps the seed secret, are told apart under each.
+// TestNobodyForgesKeys: two prompts that collide in XXH64 under many seeds, which a secret
+// seed does not prevent, have different keys under every secret.
 func TestNobodyForgesKeys(t *testing.T) {
 	a, b, ok := inject.Colliding()
 	if !ok {

@@ -53,9 +53,9 @@ func (b *Body) system(i int) int {
 	return i
 }
 
-// billingHeader begins a line of Claude Code's system prompt that is another one in each
-// request. vLLM drops it, and llama.cpp writes the same in all.
-const billingHeader = "x-anthropic-billing-header"
+// BillingHeader begins a line of Claude Code's system prompt that differs in each request.
+// vLLM drops it, and llama.cpp writes the same in all.
+const BillingHeader = "x-anthropic-billing-header"
 
 // dropBilling drops the billing line of a system prompt, whose content is the spans
 // from one on.
@@ -63,7 +63,7 @@ func (b *Body) dropBilling(from int) {
 	for i := from; i < len(b.spans); i++ {
 		s := &b.spans[i]
 		text := b.bytes(s)
-		if s.tag != tagText || len(text) < len(billingHeader) || string(text[:len(billingHeader)]) != billingHeader {
+		if s.tag != tagText || len(text) < len(BillingHeader) || string(text[:len(BillingHeader)]) != BillingHeader {
 			continue
 		}
 		drop := s.n

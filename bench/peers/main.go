@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	rounds  = flag.Int("rounds", 10, "rounds of latency, cpu and throughput; about 25 s each with all rivals")
+	rounds  = flag.Int("rounds", 10, "rounds of latency, cpu and throughput; each takes about 25 s with all rivals")
 	only    = flag.String("only", "", "rivals to run, separated by commas; all by default")
 	part    = flag.String("part", "latency,cpu,throughput,failures,quality", "what to measure")
 	out     = flag.String("out", "", "file to write, when all has ended; standard output by default")
@@ -89,7 +89,7 @@ func run(ctx context.Context) error {
 	parts := strings.Split(*part, ",")
 	for _, p := range parts {
 		if !slices.Contains([]string{"latency", "cpu", "throughput", "failures", "quality"}, p) {
-			return fmt.Errorf("-part %q: want some of latency, cpu, throughput, failures and quality", p)
+			return fmt.Errorf("-part %q: want one or more of latency, cpu, throughput, failures and quality", p)
 		}
 	}
 	if *rounds < 1 || *rounds > 100 {

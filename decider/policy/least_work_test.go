@@ -225,9 +225,8 @@ func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
 	}
 }
 
-// In a busy pool, a prompt that is long for it goes where the fewest requests are, even
-// behind another long one: elsewhere it would delay all that come.
-func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
+// busy is a pool of four replicas that run 80 short requests, after 320 others.
+func busy() *decidertest.Pool {
 	p := decidertest.New(LeastWork{}, 4)
 	for n := range 400 {
 		d, id := p.Send(document(n, 1, 100))
@@ -237,6 +236,13 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 		}
 		p.Clock.Advance(20 * time.Millisecond)
 	}
+	return p
+}
+
+// In a busy pool, a prompt that is long for it goes where the fewest requests are, even
+// behind another long one: elsewhere it would delay all that come.
+func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
+	p := busy()
 	long := func(n int) string { d, _ := p.Send(document(1000+n, 400, 0)); return d.Server }
 	first := long(0)
 	for n := range 200 { // the others avoid it
@@ -255,15 +261,7 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 // whom they would delay. Where both shun busy replicas, half of the pool computes long
 // prompts, and those in between wait behind them.
 func TestLeastWorkSetsTheLongestApart(t *testing.T) {
-	p := decidertest.New(LeastWork{}, 4)
-	for n := range 400 {
-		d, id := p.Send(document(n, 1, 100))
-		p.FirstToken(id, []byte(d.Server))
-		if n < 320 {
-			p.End(id, d.Server)
-		}
-		p.Clock.Advance(20 * time.Millisecond)
-	}
+	p := busy()
 	delays := func(blocks int) float64 {
 		x := p.Terms(document(5000+blocks, blocks, 0))["r0"]
 		return x["blocking"] / x["own"]

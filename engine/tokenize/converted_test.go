@@ -21,17 +21,7 @@ func (b *bench) fail(path string, status int) {
 
 // inputTokens returns how many tokens the engine of b counts for a request of either API
 // of agents.
-func (b *bench) inputTokens(path, body string) int {
-	b.t.Helper()
-	w := httptest.NewRecorder()
-	b.engine.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
-	_, after, _ := strings.Cut(w.Body.String(), `"input_tokens":`)
-	n := 0
-	if _, err := fmt.Sscan(strings.NewReplacer(",", " ", "}", " ").Replace(after), &n); err != nil || w.Code != http.StatusOK {
-		b.t.Fatalf("%d %s", w.Code, w.Body)
-	}
-	return n
-}
+func (b *bench) inputTokens(path, body string) int { return b.counted(path, body, "input_tokens") }
 
 var long = strings.Repeat("plain words ", 40)
 

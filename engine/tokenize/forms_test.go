@@ -15,12 +15,15 @@ import (
 	"pointsman/sim/fakevllm"
 )
 
-// promptTokens returns how many tokens that the engine of b counts for a request.
-func (b *bench) promptTokens(path, body string) int {
+// promptTokens returns how many tokens the engine of b counts for a request.
+func (b *bench) promptTokens(path, body string) int { return b.counted(path, body, "prompt_tokens") }
+
+// counted returns a count of tokens in the engine's answer to a request.
+func (b *bench) counted(path, body, field string) int {
 	b.t.Helper()
 	w := httptest.NewRecorder()
 	b.engine.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
-	_, after, _ := strings.Cut(w.Body.String(), `"prompt_tokens":`)
+	_, after, _ := strings.Cut(w.Body.String(), `"`+field+`":`)
 	n := 0
 	if _, err := fmt.Sscan(strings.NewReplacer(",", " ", "}", " ").Replace(after), &n); err != nil || w.Code != http.StatusOK {
 		b.t.Fatalf("%d %s", w.Code, w.Body)

@@ -6,11 +6,9 @@ import (
 	"strings"
 
 	"github.com/bytedance/sonic"
-)
 
-// billingHeader begins a block of Claude Code's system prompt that is another one in each
-// request. Engines leave it out.
-const billingHeader = "x-anthropic-billing-header"
+	"pointsman/prompt"
+)
 
 // shape is what a body of Messages has of which engines may make different things.
 type shape uint16
@@ -343,7 +341,7 @@ func (r *messagesReader) systemText(content json.RawMessage) (string, error) {
 		switch {
 		case block.Type != "text":
 			return "", errForm // changes of tools, among others
-		case strings.HasPrefix(block.Text, billingHeader):
+		case strings.HasPrefix(block.Text, prompt.BillingHeader):
 			r.shape |= hasBilling
 		default:
 			b.WriteString(block.Text)

@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	"engine/metrics":  {"decider"},
 	"engine/zmtp":     {}, // transport: frames and connections
 	"engine/kvevents": {"decider", "decider/kvcache", "engine/zmtp", "keyed", "listen", "prompt"},
-	"engine/tokenize": {"decider", "decider/kvcache", "keyed"},
+	"engine/tokenize": {"decider", "decider/kvcache", "keyed", "prompt"},
 	"engine":          {"decider", "engine/kvevents", "engine/metrics"},
 
 	// Proxies. haproxy and nginx never import each other.
