@@ -8,6 +8,9 @@ import (
 // hitMemory is after how long a prompt counts for 1/e in the hit ratios.
 const hitMemory = 5 * time.Minute
 
+// hitStep is how often the sums decay. Prompts of the same step count alike.
+const hitStep = 100 * time.Millisecond
+
 // hitRatio is the share of the prompts of the last minutes that was believed cached: on
 // the replicas chosen, and on any replica.
 type hitRatio struct {
@@ -18,11 +21,14 @@ type hitRatio struct {
 // add counts a prompt whose replica has cached tokens of it, and the best one
 // achievable.
 func (h *hitRatio) add(prompt, cached, achievable int, now time.Duration) {
-	keep := math.Exp(-float64(now-h.at) / float64(hitMemory))
-	h.prompt = h.prompt*keep + float64(prompt)
-	h.cached = h.cached*keep + float64(cached)
-	h.achievable = h.achievable*keep + float64(achievable)
-	h.at = now
+	if now-h.at >= hitStep {
+		keep := math.Exp(-float64(now-h.at) / float64(hitMemory))
+		h.prompt, h.cached, h.achievable = h.prompt*keep, h.cached*keep, h.achievable*keep
+		h.at = now
+	}
+	h.prompt += float64(prompt)
+	h.cached += float64(cached)
+	h.achievable += float64(achievable)
 }
 
 // HitRatio is the shares of the prompt tokens of about the last five minutes, 0 to 1,

@@ -210,10 +210,10 @@ func (l *legs) rank(p *Pool, r *Request, now time.Duration) int {
 	if len(l.usable) == 0 {
 		return -1
 	}
-	candidates, terms, width, ahead, inFlight := v.Candidates, v.terms, v.width, v.ahead, v.inFlight
+	candidates, terms, width, ahead, inFlight, mean := v.Candidates, v.terms, v.width, v.ahead, v.inFlight, v.mean
 	defer func() { // also when the policy panics
 		l.terms = v.terms
-		v.Candidates, v.terms, v.width, v.ahead, v.inFlight = candidates, terms, width, ahead, inFlight
+		v.Candidates, v.terms, v.width, v.ahead, v.inFlight, v.mean = candidates, terms, width, ahead, inFlight, mean
 	}()
 	v.Candidates, v.terms, v.ahead, v.inFlight = l.usable, l.terms, nil, -1
 	v.resetTerms(len(p.terms))

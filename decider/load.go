@@ -94,9 +94,14 @@ const speedNoise = 1.1
 
 // speedOf is the replica's prefill speed in tokens/s: its own if it really differs
 // from the pool's.
-func (l *loadEstimate) speedOf(r *Replica) float64 {
-	pool := l.poolSpeed()
-	if own := r.prefill.speed.rate(pool); own > pool*speedNoise || own*speedNoise < pool {
+func (l *loadEstimate) speedOf(r *Replica) float64 { return r.prefill.speedNear(l.poolSpeed()) }
+
+// speedNear is speedOf in a pool of that speed.
+func (q *prefillQueue) speedNear(pool float64) float64 {
+	if q.speed.isNear(pool) {
+		return pool
+	}
+	if own := q.speed.rate(pool); own > pool*speedNoise || own*speedNoise < pool {
 		return own
 	}
 	return pool
@@ -156,7 +161,9 @@ func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) 
 	l.advance(v.replica, now)
 	q, i := &v.replica.prefill, l.reservations.index(v)
 	if q.n == 0 {
-		*q = prefillQueue{first: i, since: now, measured: now, speed: q.speed}
+		q.first, q.since = i, now
+		q.uncached, q.cost = 0, 0 // of rounding
+		q.measured, q.done = now, 0
 	} else {
 		l.reservations.at(q.last).prefill.behind = i
 	}

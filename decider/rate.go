@@ -37,3 +37,11 @@ func (e *rateEstimator) fade(keep float64) {
 func (e *rateEstimator) rate(prior float64) float64 {
 	return (e.amount + speedPrior*prior) / (e.seconds + speedPrior)
 }
+
+// isNear reports whether the rate is within speedNoise of prior, where that shows without a
+// division.
+func (e *rateEstimator) isNear(prior float64) bool {
+	const within = 0.99 * speedNoise // beyond rounding
+	amount, expected := e.amount+speedPrior*prior, prior*(e.seconds+speedPrior)
+	return amount < expected*within && expected < amount*within
+}

@@ -140,13 +140,14 @@ func (m *members) warm(c *Replica, chance *rand.Rand, now time.Duration) bool {
 // addFallbacks fills order up to a decision and two fallbacks. Each is the less
 // loaded of two replicas of from, picked at random.
 func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
-	n, left := len(from), 0
-	for _, i := range from {
-		if !has(order, i) {
-			left++
-		}
+	n, need := len(from), 3-len(order)
+	if need <= 0 {
+		return order
 	}
-	for range min(3-len(order), left) {
+	if n < 3 { // else at least need of them are left, whatever order has
+		need = min(need, without(from, order))
+	}
+	for range need {
 		best := -1
 		for range 2 {
 			i := chance.IntN(n)
@@ -161,6 +162,16 @@ func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
 		order = append(order, best)
 	}
 	return order
+}
+
+// without counts the elements of list that are not in order.
+func without(list, order []int) (n int) {
+	for _, i := range list {
+		if !has(order, i) {
+			n++
+		}
+	}
+	return n
 }
 
 // prospects returns how much of r's prompt no replica has cached, and how soon its first

@@ -40,11 +40,22 @@ type View struct {
 	rateAge   float64        // for how many seconds they have come
 	rateDepth int32          // -1 = not looked up for this request
 	inFlight  int            // requests on all candidates; -1 = not counted for this request
+	mean      float64        // of those, per candidate, at least 1
+	memo      memo
 
 	ahead []float64 // by replica index, what is held and likely to go there first
 
 	terms []float64 // for each candidate, by term
 	width int       // terms per candidate
+}
+
+// memo is what was last worked out for this request: most replicas have as much of it
+// cached as the one before.
+type memo struct {
+	uncached     int
+	cost         float64 // of so many uncached tokens
+	long, length float64 // a cost, and Length of it
+	poolSpeed    float64 // 0 = not known
 }
 
 // BlockBytes is the length of one of Request.Blocks in bytes of text. What is learned
@@ -87,7 +98,10 @@ func (v *View) tokens(blocks int32) int {
 //
 // While requests are held it includes those that are likely to be sent there first.
 func (v *View) PrefillBacklog(i int) float64 {
-	x := v.pool.load.backlog(v.Replicas[i], v.Now)
+	x := 0.0
+	if r := v.Replicas[i]; r.prefill.n > 0 {
+		x = v.pool.load.backlog(r, v.Now)
+	}
 	if len(v.ahead) > 0 {
 		x += v.ahead[i]
 	}
@@ -103,7 +117,13 @@ func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.unca
 
 // PrefillCost is the prefill cost of this request on replica i, in the tokens of
 // PrefillBacklog.
-func (v *View) PrefillCost(i int) float64 { return prefillCost(v.input-v.Cached(i), v.input) }
+func (v *View) PrefillCost(i int) float64 {
+	m := &v.memo
+	if uncached := v.input - v.Cached(i); uncached != m.uncached {
+		m.uncached, m.cost = uncached, prefillCost(uncached, v.input)
+	}
+	return m.cost
+}
 
 // DuplicateCost is the part of PrefillCost that some other replica would not have to
 // compute.
@@ -116,7 +136,12 @@ func (v *View) PrefillUse() float64 { return v.pool.load.use(&v.pool.members, v.
 
 // PrefillSpeed is the prefill speed of replica i, learned from first tokens, in
 // the tokens of PrefillBacklog per second.
-func (v *View) PrefillSpeed(i int) float64 { return v.pool.load.speedOf(v.Replicas[i]) }
+func (v *View) PrefillSpeed(i int) float64 {
+	if v.memo.poolSpeed == 0 {
+		v.memo.poolSpeed = v.pool.load.poolSpeed()
+	}
+	return v.Replicas[i].prefill.speedNear(v.memo.poolSpeed)
+}
 
 // BlocksInUse is how many blocks of its KV cache the requests on replica i use,
 // shared ones counted once. It is 0 unless the policy is a PrefixUser.
@@ -163,9 +188,13 @@ func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last
 // Candidates, under the name at position term of Terms.
 func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
 
+// Row is where the terms of the candidate at position c are, in the order of Terms.
+func (v *View) Row(c int) []float64 { return v.terms[c*v.width : (c+1)*v.width] }
+
 // matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
+	v.memo = memo{} // what no tokens cost is 0, and so is the length of what costs nothing
 	v.tiered = false
 	switch m := v.pool.caches.model; {
 	case m == nil:

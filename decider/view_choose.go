@@ -19,7 +19,11 @@ func (v *View) fullness(i int) uint64 {
 	if c == nil || c.Capacity() < 1 {
 		return 0
 	}
-	return uint64(min(15, 16*c.Len()/c.Capacity()))
+	held, size := 16*uint64(c.Len()), uint64(c.Capacity())
+	if held < size {
+		return 0
+	}
+	return min(15, held/size)
 }
 
 // least is Least with ties in the order of what tie returns for a replica.
@@ -65,13 +69,19 @@ func (v *View) Blocking(requests, cost float64) float64 {
 		for _, c := range v.Candidates {
 			v.inFlight += v.Replicas[c].inFlight
 		}
+		v.mean = max(float64(v.inFlight)/float64(len(v.Candidates)), 1)
 	}
-	mean := max(float64(v.inFlight)/float64(len(v.Candidates)), 1)
-	return cost * v.Length(cost) * requests / mean
+	return cost * v.Length(cost) * requests / v.mean
 }
 
 // Length is a prefill cost in multiples of the typical one, at most 100.
-func (v *View) Length(cost float64) float64 { return min(cost/max(v.TypicalCost(), 1), longest) }
+func (v *View) Length(cost float64) float64 {
+	m := &v.memo
+	if cost != m.long {
+		m.long, m.length = cost, min(cost/max(v.TypicalCost(), 1), longest)
+	}
+	return m.length
+}
 
 // InFlightRange is the fewest and the most requests in flight on a candidate.
 func (v *View) InFlightRange() (least, most int) {
@@ -129,7 +139,7 @@ func (v *View) Keep(dst []int, ok func(*Replica) bool) []int {
 			dst = append(dst, i)
 		}
 	}
-	if kept := dst[start:]; len(kept) > 0 && v.leastInFlight(kept) > v.leastInFlight(v.Candidates)+v.pool.config.Spill {
+	if kept := dst[start:]; len(kept) > 0 && leastInFlight(v, kept) > leastInFlight(v, v.Candidates)+v.pool.config.Spill {
 		return dst[:start]
 	}
 	return dst
@@ -137,7 +147,7 @@ func (v *View) Keep(dst []int, ok func(*Replica) bool) []int {
 
 // leastInFlight is the fewest requests in flight on any of the replicas, of which
 // there is at least one.
-func (v *View) leastInFlight(replicas []int) int {
+func leastInFlight(v *View, replicas []int) int {
 	least := v.Replicas[replicas[0]].inFlight
 	for _, i := range replicas[1:] {
 		least = min(least, v.Replicas[i].inFlight)

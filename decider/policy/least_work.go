@@ -105,12 +105,14 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		// Shared blocks take space once.
 		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
 		full := fullCache * float64(replica.CacheTokens())
-		pressure := max(0, needed-full)
-		pressure += w.growth * (max(0, needed+m*grows-full) - pressure)
-		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
-		for t, x := range [...]float64{queue, work, crowd, blocking, decode, duplicated, pressure, speed, cost} {
-			v.SetTerm(c, t, x)
+		pressure := 0.0
+		if grown := needed + m*grows - full; grown > 0 {
+			pressure = max(0, needed-full)
+			pressure += w.growth * (grown - pressure)
 		}
+		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
+		t := (*[9]float64)(v.Row(c))
+		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, duplicated, pressure, speed, cost
 		return cost
 	})
 }
