@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,9 @@ func (s seeds) String() string {
 	}
 	return fmt.Sprintf("%d-%d", s.from, s.to)
 }
+
+// contains reports whether seed is one of them.
+func (s seeds) contains(seed int) bool { return s.from <= seed && seed <= s.to }
 
 // parseSeeds reads what String writes.
 func parseSeeds(text string) (s seeds, err error) {
@@ -42,14 +46,18 @@ func (o *options) cells() (cells []*cell, err error) {
 	if o.worlds != "" {
 		worlds = strings.Split(o.worlds, ",")
 	}
-	if o.trace != "" {
+	if o.trace != "" && !slices.Contains(worlds, conversation) {
 		worlds = append(worlds, conversation)
+	}
+	of, err := parseSeeds(o.seeds)
+	if err != nil {
+		return nil, err
 	}
 	for _, world := range worlds {
 		for _, replicas := range strings.Split(o.replicas, ",") {
 			for _, cache := range strings.Split(o.caches, ",") {
 				for _, load := range strings.Split(o.loads, ",") {
-					c, err := newCell(world, replicas, cache, load, seeds{1, o.seeds})
+					c, err := newCell(world, replicas, cache, load, of)
 					if err != nil {
 						return nil, err
 					}
@@ -91,7 +99,7 @@ func (o *options) listed() (cells []*cell, err error) {
 
 // newCell reads a cell from its parts.
 func newCell(world, replicas, cache, load string, of seeds) (*cell, error) {
-	c := &cell{world: world, seeds: of}
+	c := &cell{setup: setup{world: world}, seeds: of}
 	var err, err2, err3 error
 	c.replicas, err = strconv.Atoi(replicas)
 	c.cache, err2 = strconv.Atoi(cache)

@@ -3,33 +3,145 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"pointsman/sim/workload"
 )
 
-// TestGrid: every selected cell is run, and the summary names those lost.
-func TestGrid(t *testing.T) {
-	o := options{
+// small are two cells of a workload that is replayed fast.
+func small(t *testing.T) *options {
+	return &options{
 		worlds: "embeddings", replicas: "2", loads: "0.5,0.9", caches: "200000", ours: "round_robin", rivals: "least_requests,random",
-		profile: "8b", seeds: 1, csv: filepath.Join(t.TempDir(), "grid.csv"),
+		profile: "8b", seeds: "1", csv: filepath.Join(t.TempDir(), "grid.csv"), replay: true,
 	}
-	cells, err := o.run()
+}
+
+// run runs o and returns the page and the lines of its file.
+func run(t *testing.T, o *options) (page string, lines []string) {
+	t.Helper()
+	r, err := o.run()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(o.csv)
-	if lines := strings.Count(string(b), "\n"); err != nil || lines != 7 {
-		t.Errorf("%d lines: %v\n%s", lines, err, b)
-	}
 	var md strings.Builder
-	if err := writeMarkdown(&md, cells); err != nil {
+	if err := r.writeMarkdown(&md); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2 cells, ", "| round_robin | embeddings, 2 × 200k, load 0.9, seed 1 | ", " | least_requests | ", "| embeddings | 2 × 200k | 0.5 | 1 | least_requests | "} {
-		if !strings.Contains(md.String(), want) {
-			t.Errorf("no %q in\n%s", want, &md)
+	b, err := os.ReadFile(o.csv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return md.String(), strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
+// TestGrid: every selected cell is run, and the page names those lost.
+func TestGrid(t *testing.T) {
+	page, lines := run(t, small(t))
+	if len(lines) != 7 {
+		t.Errorf("%d lines\n%s", len(lines), lines)
+	}
+	for _, want := range []string{"2 cells, seed 1. ", "| round_robin | embeddings, 2 × 200k, load 0.9, seed 1 | ", "| embeddings | 2 | ", "| 2 × 200k | least_requests | "} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}
+
+// A run that was stopped continues: what the file has is not measured again, and
+// half a line is dropped.
+func TestGridContinues(t *testing.T) {
+	o := small(t)
+	page, lines := run(t, o)
+	edited := strings.Replace(lines[1], ",0.00000,", ",0.90000,", 1) // a figure that no replay gives
+	if err := os.WriteFile(o.csv, []byte(lines[0]+edited+lines[2]+"embeddings,2,2000"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, again := run(t, o)
+	slices.Sort(lines[2:])
+	if slices.Sort(again[2:]); again[1] != edited || strings.TrimSpace(strings.Join(again[2:], "")) != strings.TrimSpace(strings.Join(lines[2:], "")) {
+		t.Errorf("continued:\n%s\nwhole:\n%s", again, lines)
+	}
+
+	rivals := small(t)
+	rivals.ours, rivals.seeds = "", "1-2"
+	run(t, rivals)
+	ours := small(t)
+	ours.from, ours.seeds = rivals.csv, "1-2"
+	first, lines := run(t, ours)
+	if len(lines) != 5 { // ours alone
+		t.Errorf("%d lines\n%s", len(lines), lines)
+	}
+	if !strings.Contains(first, "2 cells, seeds 1-2. ") {
+		t.Errorf("the page with two seeds:\n%s", first)
+	}
+	// Only what is there, of seed 1 alone: the first line and rows of seed 1 are enough.
+	one := slices.DeleteFunc(lines[1:], func(l string) bool { return strings.Contains(l, ",2,round_robin") || strings.Contains(l, ",0.9,") })
+	if err := os.WriteFile(ours.csv, []byte(lines[0]+strings.Join(one, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ours.replay = false
+	if part, _ := run(t, ours); !strings.Contains(part, "1 of 2 cells are measured.") || !strings.Contains(part, "1 cell, seed 1. ") {
+		t.Errorf("%s\nwhole, with another seed:\n%s", part, page)
+	}
+}
+
+func TestGridRefusesFiles(t *testing.T) {
+	row := "embeddings,2,200000,0.5,1,random,1,1,1,1,1,1\n"
+	head := strings.Join(header, ",") + "\n"
+	for text, want := range map[string]string{
+		"policy,ttft\n":                  "wrong number of fields",
+		strings.Repeat("x,", 11) + "x\n": "not a file of this command",
+		head + "mails" + row[10:]:        `2: workload: unknown "mails"`,
+		head + row + strings.Replace(row, "random,1", "random,2", 1): ":3: other figures of random in embeddings, 2 × 200000, load 0.5, seed 1 were read before",
+		head + strings.Replace(row, "0.5,1,", "0.5,1-3,", 1):         "means over the seeds 1-3",
+		head + strings.Replace(row, "random,1", "random,fast", 1):    `ttft_p90 "fast", want a number`,
+		head + strings.Replace(row, ",0.5,", ",0.6,", 1):             "has none of the selected cells",
+	} {
+		o := small(t)
+		o.from = filepath.Join(t.TempDir(), "from.csv")
+		if err := os.WriteFile(o.from, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.run(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want … %s …", text, err, want)
+		}
+	}
+}
+
+// The page names cells that a policy of ours loses, to the best rival, to what
+// everybody has and to our first policy, and says which are not measured.
+func TestPage(t *testing.T) {
+	c := func(load float64, of seeds, first, second, rival float64) *cell {
+		f := func(name string, ttft float64) figures {
+			return figures{policy: name, ttft90: ttft, ttft99: ttft, e2e90: 1, good: ttft / 10}
+		}
+		return &cell{
+			setup: setup{"chat", 4, 200000, load}, seeds: of, ours: []figures{f("least_work", first), f("{name: least_work_late}", second)},
+			rivals: []figures{f("{name: kv_cost, preset: agentic}", rival), f("round_robin", 2)},
+		}
+	}
+	r := results{
+		ours: []string{"least_work", "{name: least_work_late}"}, missing: 1,
+		cells: []*cell{c(0.7, seeds{1, 3}, 1, 1.2, 1), c(0.95, seeds{1, 1}, 3, 1, 2)},
+	}
+	var b strings.Builder
+	if err := r.writeMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"2 of 3 cells are measured.",
+		"2 cells, seeds 1 or 1-3. ",
+		"| chat | 2 | 1.225 | 1.50 | 1.225 | 1.000 | 50% | 1 | 1 |",
+		"| least_work | chat, 4 × 200k, load 0.95, seed 1 | 3 s | kv_cost agentic | 2 s | 1.50 |",
+		"| least_work_late | chat, 4 × 200k, load 0.7, seed 1-3 | 1.2 s | kv_cost agentic | 1 s | 1.20 |",
+		"least_work_late has more than 1.05 of the TTFT p90 of least_work in 1 cell: chat, 4 × 200k, load 0.7, seed 1-3 (1.20).",
+		"| 4 × 200k, seed 1-3 | kv_cost agentic | 1 | 1.00 | **1.20** | | | | |",
+		"| 4 × 200k, seed 1 | | | | | kv_cost agentic | 2 | **1.50** | 0.50 |",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
 		}
 	}
 }
@@ -80,9 +192,10 @@ func TestGridRefuses(t *testing.T) {
 		`unknown "mails"`: func(o *options) { o.worlds = "mails" },
 		"want numbers":    func(o *options) { o.loads = "high" },
 		`unknown "best"`:  func(o *options) { o.rivals = "best" },
+		"seeds":           func(o *options) { o.seeds = "three" },
 		`unknown "9b"`:    func(o *options) { o.profile = "9b" },
 	} {
-		o := options{worlds: "chat", replicas: "2", loads: "1", caches: "200000", ours: "random", rivals: "random", profile: "8b", seeds: 1}
+		o := options{worlds: "chat", replicas: "2", loads: "1", caches: "200000", ours: "random", rivals: "random", profile: "8b", seeds: "1", replay: true}
 		change(&o)
 		if _, err := o.run(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want … %s …", err, want)

@@ -5,21 +5,28 @@
 //
 // Flags select a subset, or -cells names a file with a list of cells; cells.txt is
 // that of bench/simulator.md. Figures are means over the seeds; each seed generates
-// a workload anew. The replays of a cell run on all processors.
+// a workload anew. Replays run on all processors, the first seed of every cell before
+// the second.
+//
+// The file -csv has a row for each cell, seed and policy, and gets each row as it is
+// measured. What it has already is not measured again, so the same command continues
+// a run that was stopped. -from names further such files, which are only read. So
+// rivals are measured once and our policies anew:
+//
+//	go run ./bench/grid -trace T -ours "" -csv rivals.csv
+//	go run ./bench/grid -trace T -from rivals.csv -csv ours.csv > grid.md
+//
+// With -replay=false nothing is measured; the page is of the cells and seeds for
+// which the files have all policies. Rows do not record the trace, the profile or
+// the version of the policies: use files of the same ones only.
 package main
 
 import (
-	"encoding/csv"
 	"flag"
-	"fmt"
 	"log"
 	"os"
-	"strconv"
 	"strings"
 
-	"pointsman/sim"
-	"pointsman/sim/replay"
-	"pointsman/sim/trace"
 	"pointsman/sim/workload"
 )
 
@@ -33,8 +40,9 @@ const conversation = "conversation"
 type options struct {
 	worlds, replicas, loads, caches string
 	ours, rivals, profile           string
-	seeds                           int
-	list, trace, csv                string
+	seeds                           string
+	list, trace, csv, from          string
+	replay                          bool
 }
 
 func main() {
@@ -44,30 +52,37 @@ func main() {
 	flag.StringVar(&o.replicas, "replicas", "4,8,16,32", "numbers of replicas")
 	flag.StringVar(&o.loads, "loads", "0.7,0.85,0.95", "loads in multiples of round robin's saturation")
 	flag.StringVar(&o.caches, "caches", "200000,500000,1500000", "cache sizes in tokens")
-	flag.StringVar(&o.ours, "ours", "least_work,least_work_late", "policies to judge")
+	flag.StringVar(&o.ours, "ours", "least_work,least_work_late", "policies to judge; without any, the rivals are only measured")
 	flag.StringVar(&o.rivals, "rivals", rivals, "policies to beat")
 	flag.StringVar(&o.profile, "profile", "70b", "speed of a replica")
-	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
+	flag.StringVar(&o.seeds, "seeds", "1-3", "seeds: the first and the last, or one")
 	flag.StringVar(&o.list, "cells", "", "file that lists the cells, in place of the flags worlds to caches, and seeds")
 	flag.StringVar(&o.trace, "trace", "", "conversation trace, a further world")
-	flag.StringVar(&o.csv, "csv", "", "file for all figures")
+	flag.StringVar(&o.csv, "csv", "", "file for all figures; those that it has are not measured again")
+	flag.StringVar(&o.from, "from", "", "files of earlier runs whose figures are used, separated by commas")
+	flag.BoolVar(&o.replay, "replay", true, "measure what the files do not have; if false, leave it out")
 	flag.Parse()
-	cells, err := o.run()
-	if err == nil {
-		err = writeMarkdown(os.Stdout, cells)
+	r, err := o.run()
+	if err == nil && len(r.ours) > 0 {
+		err = r.writeMarkdown(os.Stdout)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// cell is one setup and its results.
-type cell struct {
+// setup is what a cell simulates.
+type setup struct {
 	world           string
 	replicas, cache int
 	load            float64
-	seeds           seeds
-	ours, rivals    []figures
+}
+
+// cell is one setup and its results.
+type cell struct {
+	setup
+	seeds        seeds
+	ours, rivals []figures
 }
 
 // figures are the figures of one policy, means over the seeds.
@@ -76,97 +91,9 @@ type figures struct {
 	ttft90, ttft99, tpot90, e2e90, good, hit float64
 }
 
-// run runs all cells.
-func (o *options) run() (cells []*cell, err error) {
-	ours, err := replay.ParsePolicies(policies, []string{o.ours})
-	if err != nil {
-		return nil, err
-	}
-	list, err := replay.ParsePolicies(policies, []string{o.rivals})
-	if err != nil {
-		return nil, err
-	}
-	profile, err := sim.ParseProfile(o.profile)
-	if err != nil {
-		return nil, err
-	}
-	if cells, err = o.cells(); err != nil {
-		return nil, err
-	}
-	for i, c := range cells {
-		log.Printf("%d of %d: %s", i+1, len(cells), c.name())
-		e := replay.Experiment{
-			Options: replay.Options{Setup: replay.Setup{Replicas: c.replicas, Profile: profile, CacheTokens: c.cache}, Metrics: 50e6},
-			Load:    c.load, Policies: append(ours[:len(ours):len(ours)], list...), Seeds: 1,
-		}
-		all, err := o.replay(c, e)
-		if err != nil {
-			return nil, err
-		}
-		c.ours, c.rivals = all[:len(ours)], all[len(ours):]
-		if o.csv != "" { // after each cell: a run may be long
-			if err := writeCSV(o.csv, cells[:i+1]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return cells, nil
+// add adds the n-th part of other.
+func (f *figures) add(other *figures, n float64) {
+	f.ttft90, f.ttft99 = f.ttft90+other.ttft90/n, f.ttft99+other.ttft99/n
+	f.tpot90, f.e2e90 = f.tpot90+other.tpot90/n, f.e2e90+other.e2e90/n
+	f.good, f.hit = f.good+other.good/n, f.hit+other.hit/n
 }
-
-// replay runs the policies of e in one cell with each seed.
-func (o *options) replay(c *cell, e replay.Experiment) ([]figures, error) {
-	all := make([]figures, len(e.Policies))
-	for seed := c.seeds.from; seed <= c.seeds.to; seed++ {
-		e.Seed = uint64(seed)
-		t, err := o.requests(c.world, e.Seed)
-		if err != nil {
-			return nil, err
-		}
-		results, err := e.Run(t, nil)
-		if err != nil {
-			return nil, err
-		}
-		n := float64(c.seeds.to - c.seeds.from + 1)
-		for i, s := range results.Summaries() {
-			f := &all[i]
-			f.policy = s.Policy
-			f.ttft90, f.ttft99 = f.ttft90+s.TTFT.P90/n, f.ttft99+s.TTFT.P99/n
-			f.tpot90, f.e2e90 = f.tpot90+s.TPOT.P90/n, f.e2e90+s.E2E.P90/n
-			f.good, f.hit = f.good+s.Goodput/n, f.hit+s.HitRate/n
-		}
-	}
-	return all, nil
-}
-
-// requests are the requests of a world.
-func (o *options) requests(world string, seed uint64) (*trace.Trace, error) {
-	if world == conversation {
-		return trace.ReadFile(o.trace, trace.Options{})
-	}
-	return workload.New(world, seed)
-}
-
-// writeCSV writes the figures of every policy in every cell.
-func writeCSV(path string, cells []*cell) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	w := csv.NewWriter(f)
-	rows := [][]string{{"world", "replicas", "cache", "load", "seeds", "policy", "ttft_p90", "ttft_p99", "tpot_p90", "e2e_p90", "goodput", "hit_rate"}}
-	for _, c := range cells {
-		for _, p := range append(c.ours[:len(c.ours):len(c.ours)], c.rivals...) {
-			rows = append(rows, []string{
-				c.world, strconv.Itoa(c.replicas), strconv.Itoa(c.cache), fmt.Sprint(c.load), c.seeds.String(), p.policy,
-				number(p.ttft90), number(p.ttft99), number(p.tpot90), number(p.e2e90), number(p.good), number(p.hit),
-			})
-		}
-	}
-	if err := w.WriteAll(rows); err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-func number(x float64) string { return strconv.FormatFloat(x, 'f', 5, 64) }
