@@ -63,6 +63,9 @@ func (s *site) logged() string {
 
 func TestReload(t *testing.T) {
 	s := newSite(t, onePool)
+	if s.engines.Anew == nil {
+		t.Error("the tokenizer is not notified of engines that have restarted")
+	}
 	s.write("lease: 1m\n" + strings.Replace(onePool, "llama", "qwen", 1) + "  \n")
 	s.reload()
 	if log := s.logged(); !strings.Contains(log, "msg=reloaded") {

@@ -10,6 +10,7 @@ import (
 
 	"pointsman/cluster/wire"
 	"pointsman/decider"
+	"pointsman/loopback"
 )
 
 // natsNode is an agent over a NATS of its own.
@@ -22,12 +23,11 @@ type natsNode struct {
 // freeAddress is an address of the loopback that nothing listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	list, err := loopback.Addresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return list[0]
 }
 
 // natsSetting changes how a node takes part.

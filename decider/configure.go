@@ -54,6 +54,11 @@ func (p *Pool) configure(c PoolConfig) {
 		now -= c.SlowStart // a pool that starts is not slow as a whole
 	}
 	p.slowStart, p.lease = c.SlowStart, c.Lease
+	for _, rc := range c.Replicas {
+		if r := p.byName[rc.Name]; r != nil {
+			moveTo(p, r, rc.Address)
+		}
+	}
 	p.setReplicas(p.configured(c, now))
 	p.admission.configure(c.Admission, now)
 }

@@ -62,7 +62,7 @@ func (p *Pool) Discovered(states []ReplicaState) (changed bool) {
 			reclaimOrphans(p, r, now)
 		}
 		if !r.listed {
-			r.address = s.Address
+			moveTo(p, r, s.Address)
 		}
 	}
 	switch {

@@ -3,10 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os/exec"
 	"strings"
 	"sync"
@@ -90,22 +87,4 @@ func (s *stage) await(ctx context.Context, url, name string) error {
 		}
 	}
 	return fmt.Errorf("%s does not serve: %w\n%s", name, err, strings.TrimSpace(p.output.String()))
-}
-
-// freePorts returns n addresses on loopback that nobody listens on, below the
-// ports that the kernel gives to outgoing connections.
-func freePorts(n int) ([]string, error) {
-	var out []string
-	for range 100 * n {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		defer l.Close() // all at once, so that no port comes twice
-		if out = append(out, address); len(out) == n {
-			return out, nil
-		}
-	}
-	return nil, errors.New("no free ports on 127.0.0.1")
 }

@@ -17,6 +17,7 @@ import (
 
 	"pointsman/admin"
 	"pointsman/decider"
+	"pointsman/loopback"
 	"pointsman/resolve"
 	"pointsman/sim/replay"
 	"pointsman/templates"
@@ -87,7 +88,7 @@ const longestHold = 5 * time.Minute
 func (o *Options) start(ctx context.Context, s *stage, policy replay.Policy, admission string) error {
 	agents := max(o.Agents, 1)
 	fronts := max(o.Proxies, agents)
-	ports, err := freePorts(3*o.Replicas + 3*agents + fronts)
+	ports, err := loopback.Addresses(3*o.Replicas + 3*agents + fronts)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"pointsman/engine/kvevents"
 	"pointsman/engine/metrics"
 	"pointsman/sim/fakevllm"
+	"pointsman/test/proxies"
 )
 
 func TestMain(m *testing.M) {
@@ -192,13 +193,9 @@ func TestReportsAdapters(t *testing.T) {
 
 // freePorts returns n ports on loopback that nobody listens on.
 func freePorts(t testing.TB, n int) (ports []int) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all at once, so that no port comes twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	first := proxies.FreePorts(t, n)
+	for i := range n {
+		ports = append(ports, first+i)
 	}
 	return ports
 }
@@ -225,10 +222,7 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 		ports := freePorts(t, 3)
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 		start := func() (net.Listener, *fakevllm.Server) {
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := proxies.Listen(t, address)
 			return l, publishing(t, l, ports[1], ports[2], form)
 		}
 		l, engine := start()

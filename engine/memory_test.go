@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"pointsman/decider"
 	"pointsman/engine/kvevents"
 	"pointsman/sim/fakevllm"
+	"pointsman/test/proxies"
 )
 
 // The agent's next life knows an engine's cache from the events of this one, with the size
@@ -22,10 +22,7 @@ import (
 func TestEventsAreRemembered(t *testing.T) {
 	ports := freePorts(t, 3)
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := proxies.Listen(t, address)
 	s := fakevllm.New(fakevllm.Options{
 		Name: "r0", BlockSize: 32, CacheTokens: 64_000, EventForm: fakevllm.KVEventsOptions{Keep: 2},
 		Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),

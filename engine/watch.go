@@ -26,6 +26,10 @@ type Watch struct {
 	poller  *metrics.Poller
 	running sync.WaitGroup
 
+	// Anew, unless nil, is called when the engine at an address may be another one than
+	// before, as it has restarted or did not answer for a while. It is set before Run.
+	Anew func(address string)
+
 	mu        sync.Mutex             // guards what follows
 	options   map[string]PoolOptions // by pool
 	scrapers  map[source]*metrics.Scraper
@@ -80,6 +84,12 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
+func (w *Watch) anew(address string) {
+	if w.Anew != nil {
+		w.Anew(address)
+	}
+}
+
 // check starts following new replicas and options of the pools, and stops following those
 // that are gone.
 func (w *Watch) check(ctx context.Context) {
@@ -100,8 +110,11 @@ func (w *Watch) check(ctx context.Context) {
 			s := source{p, m.Name, m.Address, o.Kind, o.Metrics, o.events(m.Name), o.Ranks[m.Name]}
 			sources[s] = true
 			if w.scrapers[s] == nil && o.Metrics != "off" {
-				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics, Rank: s.rank},
-					func(names []string) { w.decider.Adapters(p, m.Name, names) })
+				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics, Rank: s.rank}, metrics.Events{
+					Adapters:      func(names []string) { w.decider.Adapters(p, m.Name, names) },
+					ModelsUnknown: func() { w.decider.ModelsUnknown(p, m.Name) },
+					Anew:          func() { w.anew(m.Address) },
+				})
 			}
 			if tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {
 				w.followBlocks(ctx, s, tokens.BlockTokens)

@@ -19,7 +19,9 @@ import (
 	"github.com/negasus/haproxy-spoe-go/logger"
 	"github.com/negasus/haproxy-spoe-go/request"
 
+	"pointsman/loopback"
 	"pointsman/templates"
+	"pointsman/test/proxies"
 )
 
 // vars is what an agent gets as arguments or answers as variables.
@@ -75,16 +77,13 @@ func (a *fakeAgent) Close() error { return a.l.Close() }
 func (a *fakeAgent) Addr() net.Addr { return a.l.Addr() }
 
 func (a *fakeAgent) start(t *testing.T) {
-	l, err := net.Listen("tcp", a.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := proxies.Listen(t, a.addr)
 	a.l = l
 	go agent.New(a.handle, logger.NewNop()).Serve(a)
 }
 
 func (a *fakeAgent) stop() {
-	a.l.Close()
+	loopback.Free(a.l)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.conns {

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"pointsman/loopback"
 )
 
 // commands are the commands that run proxies of one kind.
@@ -118,23 +120,22 @@ func startNATS() (bus string, stop func(), err error) {
 	if *nats == "" {
 		return "", func() {}, nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Ports(1)
 	if err != nil {
 		return "", nil, err
 	}
-	address := l.Addr().(*net.TCPAddr)
-	l.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	words := strings.Fields(*nats)
-	cmd := exec.Command(words[0], append(words[1:], "-a", address.IP.String(), "-p", strconv.Itoa(address.Port))...)
+	cmd := exec.Command(words[0], append(words[1:], "-a", "127.0.0.1", "-p", strconv.Itoa(port))...)
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
 	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
 	for range 100 {
-		c, err := net.Dial("tcp", address.String())
+		c, err := net.Dial("tcp", address)
 		if err == nil {
 			c.Close()
-			return "nats://" + address.String(), stop, nil
+			return "nats://" + address, stop, nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"pointsman/loopback"
 )
 
 // Process is a running program with its descendants, which form a process group.
@@ -106,14 +108,13 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// FreePort returns an address of 127.0.0.1 on which nobody listens.
+// FreePort returns an address of 127.0.0.1 as loopback.Addresses chooses it.
 func FreePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	list, err := loopback.Addresses(1)
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return list[0], nil
 }
 
 // Loopback returns the address of replica i: a host of its own in 127.0.0.0/8, and

@@ -23,6 +23,7 @@ import (
 	"pointsman/engine/tokenize"
 	"pointsman/intake"
 	"pointsman/sim/fakevllm"
+	"pointsman/test/proxies"
 )
 
 func TestMain(m *testing.M) {
@@ -74,13 +75,9 @@ func post(t testing.TB, url, body string) {
 
 // freePorts returns n ports on loopback that nobody listens on.
 func freePorts(t testing.TB, n int) (ports []int) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all at once, so that no port comes twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	first := proxies.FreePorts(t, n)
+	for i := range n {
+		ports = append(ports, first+i)
 	}
 	return ports
 }
@@ -142,10 +139,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 		return n > 0 && count.Add(1)%n == 0
 	}
 	start := func() (*fakevllm.Server, func()) {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := proxies.Listen(t, address)
 		s := fakevllm.New(fakevllm.Options{
 			Name: "r0", CacheTokens: 4096, Speed: 40,
 			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),

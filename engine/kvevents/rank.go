@@ -154,5 +154,5 @@ func (r *rankIndex) reset() {
 	r.closeConfirmed()
 	r.clearSnapshot(live)
 	r.snapshots[live] = snapshot{complete: true}
-	r.grouped = false
+	r.grouped, r.removesSlow, r.chunk = false, false, 0
 }

@@ -30,17 +30,23 @@ func (s *Scraper) asksHealth() bool {
 // readHealth handles the answer of /health. Without an answer nothing changes, unless the
 // engine was dead before: its server ends, and the next one takes long to start.
 func (s *Scraper) readHealth(err error, now time.Duration) {
-	engine := s.pool.Engine(s.replica)
 	status, answered := errors.AsType[statusError](err)
 	switch {
-	case err == nil && s.dead:
-		s.dead = false
-		s.report.alive(s)
-		engine.Alive()
+	case err == nil:
+		s.alive()
 	case answered && status == 503, err != nil && s.dead:
 		s.declareDead()
 	}
 	s.dueHealth = (now + healthEvery).Round(tick)
+}
+
+// alive ends that the replica is left out.
+func (s *Scraper) alive() {
+	if s.dead {
+		s.dead = false
+		s.report.alive(s)
+		s.pool.Engine(s.replica).Alive()
+	}
 }
 
 // abandoned reports whether nobody seems to be left behind the engine's port.

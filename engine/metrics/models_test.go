@@ -31,7 +31,7 @@ func FuzzModels(f *testing.F) {
 	r := newRig(Options{}, &fakeEngine{page: busy})
 	s := r.scrapers[0]
 	var names []string
-	s.onAdapters = func(list []string) { names = list }
+	s.events.Adapters = func(list []string) { names = list }
 	f.Fuzz(func(t *testing.T, page []byte) {
 		names = nil
 		s.readModels(page)

@@ -46,11 +46,10 @@ func NewPoller(set *metrics.Set, log *slog.Logger) *Poller {
 	return p
 }
 
-// Add starts scraping a replica of pool. The goroutine of Run calls onAdapters with the
-// adapters that the engine lists among its models.
-func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, onAdapters func(names []string)) *Scraper {
+// Add starts scraping a replica of pool.
+func (p *Poller) Add(pool *decider.Pool, replica, address string, o Options, events Events) *Scraper {
 	s := newScraper(pool, replica, address, o, p.fetcher(address), p.report)
-	s.onAdapters = onAdapters
+	s.events = events
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := append(slices.Clone(*p.scrapers.Load()), s)

@@ -41,6 +41,12 @@ func (r *report) succeeded(s *Scraper, reading *Reading, took time.Duration) {
 	}
 }
 
+// replaced reports that an engine of another kind answers. It is called before the scraper
+// counts its reading.
+func (r *report) replaced(s *Scraper, reading *Reading) {
+	r.log.Info("another engine serves here now", "pool", s.pool.Name(), "replica", s.replica, "engine", reading.Kind.String(), "before", s.last.Kind.String())
+}
+
 // dead reports that the engine declares itself unable to serve, alive that it can serve
 // again.
 func (r *report) dead(s *Scraper) {

@@ -67,7 +67,7 @@ type Scraper struct {
 	configured bool     // the engine's kind or path is configured
 	fetcher    fetcher
 	report     *report
-	onAdapters func(names []string) // called with the adapters among the models
+	events     Events
 
 	pending    request       // the request without an answer yet
 	sentAt     time.Duration // when it was sent
@@ -82,6 +82,7 @@ type Scraper struct {
 	failures   int // scrapes in a row
 	unknown    int // pages in a row without known metrics
 	smoothed   time.Duration
+	modelsOld  bool    // the engine has restarted since it listed its models
 	last       Reading // the last one: counters are compared with it
 	seen       bool    // last is set
 	finishRate rate
@@ -184,9 +185,7 @@ func (s *Scraper) handle(page []byte, err error, at time.Duration) {
 	s.pending = noRequest
 	switch answered {
 	case modelsRequest:
-		if err == nil {
-			s.readModels(page)
-		}
+		s.handleModels(page, err)
 		return
 	case healthRequest:
 		s.readHealth(err, max(s.lastPoll, at))
@@ -225,9 +224,13 @@ func roundToTick(at, pause time.Duration, vary float64) time.Duration {
 // token, and the pause if none does.
 func (s *Scraper) succeed(r *Reading, took, now time.Duration) (early, late time.Duration) {
 	s.report.succeeded(s, r, took)
+	back := s.failures > 0
 	s.failures, s.unknown = 0, 0
 	idle := s.seen && r.Running == 0 && r.FirstTokens == s.last.FirstTokens && r.Finished == s.last.Finished
 	restarted := s.reportToPool(r, now)
+	if restarted || back {
+		s.askAnew(now)
+	}
 	// A slow scrape counts at once; quick ones after it lower the figure gradually.
 	s.smoothed = max(took, (3*s.smoothed+took)/4)
 	switch {

@@ -24,6 +24,8 @@ type fakeEngine struct {
 	page  func() (string, error)
 	// health answers /health; nil = there is none.
 	health func() error
+	// models answers /v1/models; nil = there is no such page.
+	models func() (string, error)
 	// gone reports whether its API servers have ended; nil = they have not.
 	gone func() bool
 
@@ -44,7 +46,7 @@ func (e *fakeEngine) send(path string) error {
 	if e.busy {
 		e.t.Error("two scrapes at once")
 	}
-	if path == "/v1/models" || path == "/health" && e.health == nil {
+	if path == "/v1/models" && e.models == nil || path == "/health" && e.health == nil {
 		return errUnknown
 	}
 	e.busy = true
@@ -68,7 +70,11 @@ func (e *fakeEngine) poll() ([]byte, error) {
 	if e.paths[len(e.paths)-1] == "/health" {
 		return nil, e.health()
 	}
-	page, err := e.page()
+	answer := e.page
+	if e.paths[len(e.paths)-1] == "/v1/models" {
+		answer = e.models
+	}
+	page, err := answer()
 	return []byte(page), err
 }
 
@@ -92,6 +98,7 @@ type rig struct {
 	pool     *decider.Pool
 	poller   *Poller
 	scrapers []*Scraper
+	anew     int // calls of Anew
 	log      strings.Builder
 }
 
@@ -110,7 +117,9 @@ func newRig(o Options, engines ...*fakeEngine) *rig {
 	r.poller = NewPoller(metrics.NewSet(), slog.New(slog.NewTextHandler(&r.log, nil)))
 	r.poller.fetcher = func(address string) fetcher { return byAddress[address] }
 	for _, m := range c.Replicas {
-		r.scrapers = append(r.scrapers, r.poller.Add(r.pool, m.Name, m.Address, o, func([]string) {}))
+		r.scrapers = append(r.scrapers, r.poller.Add(r.pool, m.Name, m.Address, o, Events{
+			Adapters: func([]string) {}, ModelsUnknown: func() { d.ModelsUnknown(r.pool, m.Name) }, Anew: func() { r.anew++ },
+		}))
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -10,8 +11,40 @@ import (
 )
 
 // modelsEvery is how often the list of models is requested. Models with a parent are
-// adapters. An error, such as a missing API key, is ignored.
+// adapters.
 const modelsEvery = 30 * time.Second
+
+// Events are what a Scraper reports besides signals. They are called by the goroutine of
+// Poller.Run.
+type Events struct {
+	// Adapters are among the models that the engine lists.
+	Adapters func(names []string)
+	// ModelsUnknown: the engine has restarted, and does not list its models.
+	ModelsUnknown func()
+	// Anew: the engine may be another one than before, as it has restarted or did not
+	// answer for a while. What was learned of its API is to be asked again.
+	Anew func()
+}
+
+// askAnew has what was learned of the engine asked again.
+func (s *Scraper) askAnew(now time.Duration) {
+	s.dueModels, s.modelsOld = now, true
+	s.events.Anew()
+}
+
+// handleModels handles the answer to the request for the list of models. Without an answer
+// nothing changes; a refusal counts if the engine may be another one than the last list's.
+func (s *Scraper) handleModels(page []byte, err error) {
+	_, refused := errors.AsType[statusError](err)
+	switch {
+	case err == nil:
+		s.modelsOld = false
+		s.readModels(page)
+	case s.modelsOld && (refused || errors.Is(err, errUnknown)):
+		s.modelsOld = false
+		s.events.ModelsUnknown()
+	}
+}
 
 // readModels reports the context length and the adapters in a list of models.
 func (s *Scraper) readModels(page []byte) {
@@ -33,19 +66,26 @@ func (s *Scraper) readModels(page []byte) {
 		}
 	}
 	s.pool.Engine(s.replica).ContextTokens(int(context))
-	s.onAdapters(names)
+	s.events.Adapters(names)
 }
 
 // maxAdapterName bounds the names of adapters, in bytes.
 const maxAdapterName = 256
 
 // reportToPool reports a reading to the pool. It returns whether the engine has
-// restarted since the last one.
+// restarted since the last one, or is one of another kind.
 func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
 	last := &s.last
 	fell := func(before, after int64) bool { return before >= 0 && after >= 0 && after < before }
-	restarted = s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
-	if restarted {
+	replaced := s.seen && r.Kind != last.Kind
+	restarted = replaced || s.seen && (fell(last.FirstTokens, r.FirstTokens) || fell(last.PromptTokens, r.PromptTokens) || fell(last.Finished, r.Finished))
+	switch {
+	case replaced:
+		s.report.replaced(s, r)
+		s.events.ModelsUnknown()
+		s.pool.Engine(s.replica).Replaced()
+		s.alive()
+	case restarted:
 		s.pool.Engine(s.replica).Restarted()
 	}
 	if r.Loaded {
@@ -67,7 +107,7 @@ func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
 	if restarted || !s.seen {
 		s.finishRate = rate{}
 	}
-	if !s.seen && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
+	if (!s.seen || replaced) && r.MaxLoRA > 0 || string(r.Adapters) != string(last.Adapters) || r.MaxLoRA != last.MaxLoRA {
 		s.pool.Engine(s.replica).AdaptersLoaded(adapterNames(string(r.Adapters)), r.MaxLoRA)
 	}
 	adapters := last.Adapters[:0]

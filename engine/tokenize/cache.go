@@ -1,6 +1,9 @@
 package tokenize
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // cache holds the tokens of prompts by a hash of their text. It keeps two
 // generations: when the younger one is full, it becomes the older one, and the older
@@ -18,6 +21,7 @@ type entry struct {
 	tokens int      // number of tokens
 	size   int      // tokens in a block
 	text   int      // bytes of the prompt's text
+	asked  time.Time
 }
 
 // Each generation holds about 16 MB.
@@ -51,8 +55,9 @@ func (c *cache) add(hash uint64, e entry) {
 	if c.young == nil || c.size >= maxCacheBlocks {
 		c.old, c.young, c.size = c.young, map[uint64]entry{}, 0
 	}
-	if _, ok := c.young[hash]; !ok {
-		c.size += len(e.blocks) + entryCost
+	c.size += len(e.blocks) + entryCost
+	if before, ok := c.young[hash]; ok {
+		c.size -= len(before.blocks) + entryCost
 	}
 	c.young[hash] = e
 }

@@ -42,11 +42,11 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 	c := &call{done: make(chan struct{})}
 	t.calls[hash] = c
 	pool, adapter, text := r.Pool, r.LoRA, r.TextBytes
-	seed, form, own := p.Seed, p.Form, append([]byte(nil), p.Body...)
+	seed, form, own, asked := p.Seed, p.Form, append([]byte(nil), p.Body...), t.now()
 	go func() {
 		if lists, ok := t.tokenize(pool, adapter, own, form); ok {
 			c.entry = newEntry(pool.Hashing(), lists, seed, blockTokens)
-			c.entry.text = text
+			c.entry.text, c.entry.asked = text, asked
 			c.ok = true
 			t.cache.put(hash, c.entry)
 		}
@@ -56,6 +56,14 @@ func (t *Tokenizer) start(r *decider.Request, p Prompt, blockTokens int) *call {
 		close(c.done)
 	}()
 	return c
+}
+
+// refresh asks for the tokens of a prompt again, in the background. Until there is an
+// answer e counts, and it counts for learnedFor if there is none.
+func (t *Tokenizer) refresh(r *decider.Request, p Prompt, e entry, blockTokens int) {
+	e.asked = t.now()
+	t.cache.put(p.Turns[len(p.Turns)-1], e)
+	t.start(r, p, blockTokens)
 }
 
 // newEntry is the entry of a request with these prompts. An engine runs each by itself: the
@@ -96,6 +104,7 @@ func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, fo
 		}
 		lists, err := t.ask(m.Address, q)
 		if err == nil {
+			t.answered(m.Address, form)
 			return lists, true
 		}
 		t.complain(pool, m, q, err)

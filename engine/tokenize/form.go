@@ -28,17 +28,17 @@ func (f Form) String() string { return formNames[f] }
 // those.
 func (f Form) isConverted() bool { return f == Messages || f == Responses }
 
-// renders are the calls that return the tokens of a whole body. vLLM 0.32 serves them
+// renderCalls are the calls that return the tokens of a whole body. vLLM 0.32 serves them
 // with --enable-scale-out only.
-var renders = [formCount]string{
+var renderCalls = [formCount]string{
 	Chat: "/v1/chat/completions/render", Messages: "/v1/messages/render", Responses: "/v1/responses/render",
 }
 
 // render asks an engine for the tokens of a body as it is.
 func (t *Tokenizer) render(address string, q *question) ([][]uint32, error) {
-	lists, err := t.tokens(address, renders[q.form], q.body)
+	lists, err := t.tokens(address, renderCalls[q.form], q.body)
 	if isAbsent(err) {
-		t.learn(address, func(m *manners) { m.noRender[q.form] = true })
+		t.learn(address, func(m *manners) { m.noRender[q.form] = t.now().Add(learnedFor) })
 	}
 	return lists, err
 }
@@ -46,7 +46,7 @@ func (t *Tokenizer) render(address string, q *question) ([][]uint32, error) {
 // askConverted asks for the tokens of a body that the engine turns into a chat: in one
 // call where it has one, else by doing the same here.
 func (t *Tokenizer) askConverted(address string, q *question, known manners) ([][]uint32, error) {
-	if !known.llamaCpp && !known.noRender[q.form] {
+	if !known.isLlamaCpp(t.now()) && known.renders(q.form, t.now()) {
 		lists, err := t.render(address, q)
 		if !isAbsent(err) {
 			return lists, err

@@ -19,12 +19,9 @@ type proof struct {
 	until  time.Time
 }
 
-// How long a proof counts: an engine may have started anew, as another version or with
-// another template. A failure counts for less, as one strange body may be its cause.
-const (
-	proofTime   = 10 * time.Minute
-	failureTime = 10 * time.Second
-)
+// failureTime is how long a failure counts: for less than a proof, as one strange body may be
+// its cause.
+const failureTime = 10 * time.Second
 
 // errCount is the error for a body of which an engine counts other tokens.
 var errCount = errors.New("the engine counts other tokens")
@@ -39,14 +36,14 @@ func (t *Tokenizer) proofOf(address string, s shape) (p proof, ok bool) {
 	if m := t.peers[address]; m != nil {
 		p, ok = m.proofs[s]
 	}
-	return p, ok && time.Now().Before(p.until)
+	return p, ok && t.now().Before(p.until)
 }
 
 // proven keeps what was found of a shape at an engine.
 func (t *Tokenizer) proven(address string, s shape, p proof) {
-	p.until = time.Now().Add(proofTime)
+	p.until = t.now().Add(learnedFor)
 	if p.failed {
-		p.until = time.Now().Add(failureTime)
+		p.until = t.now().Add(failureTime)
 	}
 	t.learn(address, func(m *manners) {
 		if m.proofs == nil {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/bytedance/sonic"
 	"github.com/valyala/fasthttp"
-
-	"pointsman/decider"
 )
 
 // question is what an engine is asked to tokenize.
@@ -80,86 +78,44 @@ func idsOf(body []byte) (lists [][]uint32, ok bool) {
 	return lists, true
 }
 
-// manners are what is known about an engine's API.
-type manners struct {
-	llamaCpp bool            // as llama.cpp is
-	noRender [formCount]bool // it renders no bodies of this form
-	said     [formCount]bool // it was logged that it does not tokenize this form
-	proofs   map[shape]proof // how it converts Messages; not to be read from a copy
-}
-
-// maxPeers bounds the number of engines that are remembered.
-const maxPeers = 4096
-
-// of returns what is known of the engine at an address.
-func (t *Tokenizer) of(address string) manners {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m := t.peers[address]; m != nil {
-		return *m
-	}
-	return manners{}
-}
-
-// learn updates what is known about the engine at an address.
-func (t *Tokenizer) learn(address string, change func(*manners)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	m := t.peers[address]
-	if m == nil {
-		if len(t.peers) >= maxPeers {
-			clear(t.peers)
-		}
-		m = &manners{}
-		t.peers[address] = m
-	}
-	change(m)
-}
-
-// complain logs, once for each engine, that it refuses to tokenize.
-func (t *Tokenizer) complain(pool *decider.Pool, m decider.Member, q *question, err error) {
-	status, isStatus := errors.AsType[statusError](err)
-	if !isStatus && !errors.Is(err, errCount) {
-		return
-	}
-	said := false
-	t.learn(m.Address, func(m *manners) { said, m.said[q.form] = m.said[q.form], true })
-	switch {
-	case said || status >= 500 && status != fasthttp.StatusNotImplemented:
-		return
-	case !isStatus:
-		t.Log.Warn("an engine counts other tokens than its chats have: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", q.form)
-		return
-	}
-	t.Log.Warn("an engine refuses to tokenize: such requests are placed without tokens", "pool", pool.Name(), "replica", m.Name, "form", q.form, "status", int(status))
-}
-
 // ask asks the engine at an address for the tokens of each prompt.
 func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 	known := t.of(address)
 	if q.form.isConverted() {
 		return t.askConverted(address, q, known)
 	}
-	if known.llamaCpp {
-		return t.askLlamaCpp(address, q)
+	if known.isLlamaCpp(t.now()) {
+		lists, err := t.askLlamaCpp(address, q)
+		if !q.refusedAsForeign(err) {
+			return lists, err
+		}
+		t.forget(address)
+		known = manners{}
 	}
-	lists, err := t.askVLLM(address, q, known.noRender[Chat])
+	lists, err := t.askVLLM(address, q, known.renders(Chat, t.now()))
 	if err == nil && len(lists) > 0 && len(lists[0]) == 0 {
 		// llama.cpp returns no tokens for a request that it does not understand.
 		if lists, err = t.askLlamaCpp(address, q); err != nil {
 			return nil, errPrompt
 		}
-		t.learn(address, func(m *manners) { m.llamaCpp = true })
+		t.learn(address, func(m *manners) { m.llamaCpp = t.now().Add(learnedFor) })
 	}
 	return lists, err
 }
 
+// refusedAsForeign reports whether an engine that was llama.cpp no longer is, from its
+// error. llama.cpp has a call for templates, which may fail, and tokenizes any text.
+func (q *question) refusedAsForeign(err error) bool {
+	status, ok := errors.AsType[statusError](err)
+	return ok && (status.absent() || status < 500 && q.form != Chat)
+}
+
 // askVLLM asks an engine with the API of vLLM.
-func (t *Tokenizer) askVLLM(address string, q *question, noRender bool) ([][]uint32, error) {
+func (t *Tokenizer) askVLLM(address string, q *question, renders bool) ([][]uint32, error) {
 	f := &q.fields
 	switch {
 	case q.form == Chat && f.beyondTokenize():
-		if !noRender {
+		if renders {
 			tokens, err := t.render(address, q)
 			if !isAbsent(err) {
 				return tokens, err

@@ -33,6 +33,9 @@ type Tokenizer struct {
 	calls map[uint64]*call    // pending calls, by the hash of the whole prompt
 	peers map[string]*manners // what is known of the engines, by address
 
+	now       func() time.Time // time.Now, except in tests
+	forgotten atomic.Int64     // when Forget was last called, in Unix nanoseconds
+
 	exact, prefix, engine, ids *metrics.Counter
 	empty, cut, late, failed   *metrics.Counter
 }
@@ -87,7 +90,7 @@ func New(set *metrics.Set) *Tokenizer {
 	}
 	t := &Tokenizer{
 		Log:   slog.New(slog.DiscardHandler),
-		calls: map[uint64]*call{}, peers: map[string]*manners{},
+		calls: map[uint64]*call{}, peers: map[string]*manners{}, now: time.Now,
 		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"), ids: tokenized("ids"),
 		empty: untokenized("no_prompt"), cut: untokenized("cut"), late: untokenized("late"), failed: untokenized("failed"),
 	}
@@ -130,6 +133,9 @@ func (t *Tokenizer) Prepare(r *decider.Request, p Prompt, d *decider.Decision) b
 		if e, ok := t.cache.get(turns[last], o.BlockTokens); ok {
 			t.exact.Inc()
 			r.Tokenized(e.blocks, e.tokens)
+			if t.isStale(e) {
+				t.refresh(r, p, e, o.BlockTokens)
+			}
 			return true
 		}
 	}

@@ -60,6 +60,7 @@ type bench struct {
 	calls     atomic.Int64
 	before    func() // called during each call
 	server    *http.Server
+	listener  net.Listener
 	idling    atomic.Int64 // connections of the server
 }
 
@@ -69,23 +70,7 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/tokenize" {
-			b.calls.Add(1)
-			b.before()
-		}
-		b.engine.ServeHTTP(w, r)
-	})}
-	b.server = server
-	server.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateIdle:
-			b.idling.Add(1)
-		case http.StateActive:
-			b.idling.Add(-1)
-		}
-	}
-	go server.Serve(l)
+	b.serve(l)
 	o := decider.TokenDefaults
 	if change != nil {
 		change(&o)
@@ -108,10 +93,31 @@ func newBench(t testing.TB, change func(*decider.TokenOptions)) *bench {
 		for _, c := range b.tokenizer.clients {
 			c.CloseIdleConnections()
 		}
-		server.Close()
+		b.server.Close()
 		b.engine.Close()
 	})
 	return b
+}
+
+// serve serves the engine over l.
+func (b *bench) serve(l net.Listener) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/tokenize" {
+			b.calls.Add(1)
+			b.before()
+		}
+		b.engine.ServeHTTP(w, r)
+	})}
+	b.server, b.listener = server, l
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateIdle:
+			b.idling.Add(1)
+		case http.StateActive:
+			b.idling.Add(-1)
+		}
+	}
+	go server.Serve(l)
 }
 
 // idle waits until no call is pending.
@@ -305,7 +311,7 @@ func TestWithoutTokens(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	var c cache
-	entry := entry{make([]uint64, 1000), 16_000, 16, 0}
+	entry := entry{blocks: make([]uint64, 1000), tokens: 16_000, size: 16}
 	for i := range uint64(10_000) {
 		c.put(i, entry)
 		if i%2 == 0 {

@@ -21,6 +21,7 @@ var arrows = map[string][]string{
 	"advice":    {}, // what the readers of configurations find
 	"attach":    {}, // edits of text files, for either proxy
 	"listen":    {},
+	"loopback":  {},         // free ports, for processes that start later
 	"link":      {},         // counts of what passes between a proxy and the agent
 	"spoa":      {"listen"}, // transport: frames and connections, no decisions
 
@@ -69,13 +70,13 @@ var arrows = map[string][]string{
 	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
 	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state", "tracing"},
-	"demo":             {"admin", "config", "decider", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
+	"demo":             {"admin", "config", "decider", "loopback", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
 	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
-	"bench/agents":     {},
+	"bench/agents":     {"loopback"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"bench/stand", "templates"},
 	"bench/peers":      {"bench/stand", "config", "demo", "templates"},
-	"bench/stand":      {}, // what benchmarks of whole proxies share
+	"bench/stand":      {"loopback"}, // what benchmarks of whole proxies share
 	"bench/workloads":  {"sim/trace"},
 	"packaging":        {},
 	"packaging/site":   {}, // a module of its own: the documentation site

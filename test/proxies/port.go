@@ -3,56 +3,19 @@ package proxies
 import (
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman/loopback"
 )
 
-// given keeps the locks on the ports that this process has handed out. They end
-// with the process.
-var given struct {
-	sync.Mutex
-	locks map[int]*os.File
-}
-
-// claim reserves a port for this process among all that use this package. It
-// reports false when another has it, or this one has handed it out before.
-func claim(port int) bool {
-	given.Lock()
-	defer given.Unlock()
-	if given.locks[port] != nil {
-		return false
-	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprint("pointsman-ports-", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return false
-	}
-	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return false
-	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		f.Close()
-		return false
-	}
-	if given.locks == nil {
-		given.locks = map[int]*os.File{}
-	}
-	given.locks[port] = f
-	return true
-}
-
-// FreePort returns a port of 127.0.0.1 that nobody listens on. It gives no port
-// twice, not to another test process either, and none of those that the kernel
-// gives to outgoing connections, which could take it while it is not listened on.
+// FreePort returns a port of 127.0.0.1 as loopback.Ports chooses it.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	return FreePorts(t, 1)
@@ -61,38 +24,11 @@ func FreePort(t testing.TB) int {
 // FreePorts returns the first of n ports in sequence, each as FreePort gives it.
 func FreePorts(t testing.TB, n int) int {
 	t.Helper()
-	for range 1000 {
-		first := 10_000 + rand.IntN(22_000) // Linux's own begin at 32768
-		port := first
-		for port < first+n && take(port) {
-			port++
-		}
-		if port == first+n {
-			return first
-		}
+	first, err := loopback.Ports(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port on 127.0.0.1")
-	return 0
-}
-
-// take claims a port if nobody listens on it.
-func take(port int) bool {
-	if !claim(port) {
-		return false
-	}
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err == nil {
-		Free(l)
-	}
-	return err == nil
-}
-
-// Free closes l and returns when its port is free. A process that is being started
-// holds what this one has open, listeners too, until it runs its own program.
-func Free(l io.Closer) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l.Close()
+	return first
 }
 
 // Listen listens on an address that was free a moment ago. It waits while another

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"pointsman/loopback"
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
 	"pointsman/test/proxies"
@@ -171,7 +172,7 @@ func (e *Engine) closeIdle(c net.Conn, state http.ConnState) {
 // an idle connection would be lost, whatever the proxy does.
 func (e *Engine) Down(t testing.TB) {
 	t.Helper()
-	proxies.Free(e.http)
+	loopback.Free(e.http)
 	_, port, _ := net.SplitHostPort(e.Address)
 	Eventually(t, 10*time.Second, "connections to "+e.Name+" are closed", func() (bool, string) {
 		n := proxies.Connected(port)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"pointsman/loopback"
 	"pointsman/test/proxies"
 )
 
@@ -70,7 +71,7 @@ func (g *Gate) Shut() {
 	if g.l == nil {
 		return
 	}
-	proxies.Free(g.l)
+	loopback.Free(g.l)
 	g.l = nil
 	for _, c := range g.conns {
 		c.Close()
