@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/listen"
 )
 
 // The datagram feed carries the feed's closing lines a second time, as
@@ -41,9 +42,9 @@ func (f *Feed) ServeDatagrams(c net.PacketConn) error {
 			f.log.Debug("feed datagrams", "error", err)
 		}
 	}
-	b := make([]byte, maxLine)
+	in, b := listen.NewDatagrams(c), make([]byte, maxLine)
 	for {
-		n, _, err := c.ReadFrom(b)
+		n, err := in.Read(b)
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}

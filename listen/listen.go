@@ -4,6 +4,7 @@
 package listen
 
 import (
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -132,7 +133,7 @@ func (g *Group) admit(c net.Conn) *Conn {
 		if limit <= 0 || open < limit {
 			if g.open.CompareAndSwap(open, open+1) {
 				g.accepted.Add(1)
-				return &Conn{Conn: c, group: g}
+				return &Conn{Conn: c, group: g, direct: newDirect(c)}
 			}
 			continue
 		}
@@ -148,12 +149,35 @@ func (g *Group) admit(c net.Conn) *Conn {
 // than net.Conn finds it there.
 type Conn struct {
 	net.Conn
-	group *Group
-	once  sync.Once
+	group  *Group
+	direct direct
+	closed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.direct.RawConn == nil || len(p) == 0 {
+		return c.Conn.Read(p)
+	}
+	n, err := c.direct.read(c.Conn, p)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.direct.RawConn == nil {
+		return c.Conn.Write(p)
+	}
+	return c.direct.write(c.Conn, p)
 }
 
 // Close first stops counting the connection, then closes it.
 func (c *Conn) Close() error {
-	c.once.Do(func() { c.group.open.Add(-1) })
+	if !c.closed.Swap(true) {
+		c.group.open.Add(-1)
+	}
 	return c.Conn.Close()
 }

@@ -15,6 +15,7 @@ import (
 
 	"pointsman/decider"
 	"pointsman/link"
+	"pointsman/listen"
 	"pointsman/templates"
 )
 
@@ -99,9 +100,9 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	if a, ok := u.LocalAddr().(*net.UDPAddr); ok {
 		f.port.Store(int64(a.Port))
 	}
-	d := f.free.Get().(*datagram)
+	in, d := listen.NewDatagrams(u), f.free.Get().(*datagram)
 	for {
-		n, _, err := u.ReadFromUDPAddrPort(d.text[:])
+		n, err := in.Read(d.text[:])
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil

@@ -34,8 +34,8 @@ const (
 // when the Handler waits, another goroutine takes over the reading (Message.Block).
 // Many write to it.
 type conn struct {
-	sock   net.Conn  // as the operating system has it
-	closer io.Closer // ends sock and its count in Server.accepted
+	sock   net.Conn // as the operating system has it
+	stream net.Conn // as it was accepted; Close ends its count in Server.accepted
 	srv    *Server
 	peer   int // pid of the other end, 0 = unknown
 
@@ -70,7 +70,7 @@ type conn struct {
 }
 
 func newConn(s *Server, sock net.Conn) *conn {
-	c := &conn{sock: sock, closer: sock, srv: s, limit: minMaxFrame, slots: make(chan struct{}, maxInFlight)}
+	c := &conn{sock: sock, stream: sock, srv: s, limit: minMaxFrame, slots: make(chan struct{}, maxInFlight)}
 	if counted, ok := sock.(*listen.Conn); ok {
 		c.sock = counted.Conn
 	}
@@ -89,7 +89,7 @@ func (c *conn) serve() {
 		return
 	}
 	defer c.srv.dropConn(c)
-	defer c.closer.Close()
+	defer c.stream.Close()
 	defer c.releaseBuffer()
 	defer c.recover()
 	c.finish()
@@ -176,5 +176,5 @@ func (c *conn) finish() {
 		c.farewell(codeNormal, "agent stops")
 		c.linger()
 	}
-	c.closer.Close() // its error is of no use: the socket may be closed already
+	c.stream.Close() // its error is of no use: the socket may be closed already
 }

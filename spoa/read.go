@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/negasus/haproxy-spoe-go/frame"
+
+	"pointsman/listen"
 )
 
 // next reads one frame and does what it asks for. It returns io.EOF when it was
@@ -204,15 +206,12 @@ func (c *conn) readIdle() (int, error) {
 // readReady is called when there may be something to read, and reports whether
 // there was.
 func (c *conn) readReady(fd uintptr) bool {
-	n, err := syscall.Read(int(fd), c.buffer())
-	for errors.Is(err, syscall.EINTR) {
-		n, err = syscall.Read(int(fd), c.in)
-	}
+	n, err := listen.TryRead(fd, c.buffer())
 	if errors.Is(err, syscall.EAGAIN) {
 		c.releaseBuffer()
 		return false
 	}
-	c.got, c.gotErr = max(n, 0), err
+	c.got, c.gotErr = n, err
 	if n == 0 && err == nil {
 		c.gotErr = io.EOF
 	}
@@ -257,7 +256,7 @@ func (c *conn) readFirst() (int, error) {
 func (c *conn) readMore(p []byte) (int, error) {
 	c.startFrame()
 	for {
-		n, err := c.sock.Read(p)
+		n, err := c.stream.Read(p)
 		switch {
 		case n > 0:
 			return n, nil

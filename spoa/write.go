@@ -100,7 +100,7 @@ func (c *conn) writeLocked(b []byte, timeout time.Duration) error {
 		c.writeSet = now
 		c.sock.SetWriteDeadline(now.Add(timeout))
 	}
-	_, err := c.sock.Write(b)
+	_, err := c.stream.Write(b)
 	if err != nil {
 		c.broken = true
 		c.fail(err)
