@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"cmp"
-	"container/heap"
-)
+import "container/heap"
 
 // decodeHeap implements heap.Interface. It holds the decoding jobs, the one with
 // the earliest due step on top. Jobs due at the same step are ordered by
@@ -13,7 +10,8 @@ type decodeHeap []*Job
 func (h decodeHeap) Len() int { return len(h) }
 
 func (h decodeHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].due, h[j].due), cmp.Compare(h[i].admitted, h[j].admitted)) < 0
+	a, b := h[i], h[j]
+	return a.due < b.due || a.due == b.due && a.admitted < b.admitted
 }
 
 func (h decodeHeap) Swap(i, j int) {

@@ -187,6 +187,18 @@ func TestCellsListed(t *testing.T) {
 	}
 }
 
+func TestShort(t *testing.T) {
+	for policy, want := range map[string]string{
+		"least_work":                                     "least_work",
+		"{name: kv_cost, preset: agentic}":               "kv_cost agentic",
+		"{name: kv_cost, preset: agentic} queue 16 wspt": "kv_cost agentic queue 16 wspt",
+	} {
+		if got := short(policy); got != want {
+			t.Errorf("%s: %s, want %s", policy, got, want)
+		}
+	}
+}
+
 func TestGridRefuses(t *testing.T) {
 	for want, change := range map[string]func(*options){
 		`unknown "mails"`: func(o *options) { o.worlds = "mails" },

@@ -42,6 +42,7 @@ type options struct {
 	ours, rivals, profile           string
 	seeds                           string
 	list, trace, csv, from          string
+	queue                           string
 	replay                          bool
 }
 
@@ -54,6 +55,7 @@ func main() {
 	flag.StringVar(&o.caches, "caches", "200000,500000,1500000", "cache sizes in tokens")
 	flag.StringVar(&o.ours, "ours", "least_work,least_work_late", "policies to judge; without any, the rivals are only measured")
 	flag.StringVar(&o.rivals, "rivals", rivals, "policies to beat")
+	flag.StringVar(&o.queue, "router-queue", "", "each kv_cost also with Dynamo's router queue: 16, or 16,wspt")
 	flag.StringVar(&o.profile, "profile", "70b", "speed of a replica")
 	flag.StringVar(&o.seeds, "seeds", "1-3", "seeds: the first and the last, or one")
 	flag.StringVar(&o.list, "cells", "", "file that lists the cells, in place of the flags worlds to caches, and seeds")

@@ -267,11 +267,10 @@ func short(policy string) string {
 	if !ok {
 		return policy
 	}
-	words := strings.Split(strings.TrimSuffix(text, "}"), ", ")
-	for i, w := range words[1:] {
-		if _, value, ok := strings.Cut(w, "preset: "); ok {
-			words[i+1] = value
-		}
+	options, queue, _ := strings.Cut(text, "}")
+	words := strings.Split(options, ", ")
+	for i, w := range words {
+		words[i] = strings.TrimPrefix(w, "preset: ")
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, " ") + queue
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log"
 	"runtime"
 	"slices"
@@ -29,6 +30,13 @@ func (o *options) run() (*results, error) {
 	list, err := policiesOf(o.rivals)
 	if err != nil {
 		return nil, err
+	}
+	queue, err := replay.ParseRouterQueue(o.queue)
+	if err == nil {
+		list, err = replay.WithRouterQueue(list, queue)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("router-queue: %w", err)
 	}
 	profile, err := sim.ParseProfile(o.profile)
 	if err != nil {
@@ -200,7 +208,7 @@ func (m *measurement) measure(r row, p replay.Policy, set replay.Setup, rate fun
 		return err
 	}
 	o := replay.Options{
-		Setup: set, Metrics: 50e6, Policy: p.New, PolicyName: p.Name, Admission: p.Admission(false), Seed: uint64(r.seed),
+		Setup: set, Metrics: 50e6, Policy: p.New, PolicyName: p.Name, Admission: p.Admission(false), RouterQueue: p.Queue, Seed: uint64(r.seed),
 	}
 	if o.Rate, err = rate(); err != nil {
 		return err

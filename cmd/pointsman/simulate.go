@@ -46,6 +46,7 @@ type simulateCmd struct {
 	VisibleChars  int           `help:"Characters of a request that the agent sees; it always knows the length. 0 means all."`
 	Prefill       string        `help:"Numbers of replicas that only compute prompts, such as 1,2,4: is that worth it? Each policy is replayed with each of them too, and the others as decode replicas."`
 	Transfer      string        `default:"10GB/s" help:"With --prefill: speed at which a replica sends KV caches, such as 100Gbit/s (${default})."`
+	RouterQueue   string        `help:"Each kv_cost policy is replayed with the queue of Dynamo's router too: requests wait while all replicas have more tokens to compute than so many steps, such as 16, or 16,wspt for the shortest first (fcfs)."`
 	Agents        int           `default:"1" help:"Agents that decide in turn (${default})."`
 	Share         time.Duration `help:"Agents apply each other's reservations and outcomes after this delay, such as 5ms; 0s means that they share nothing."`
 	Partition     string        `help:"Agents that share get no messages from each other for a while, such as 30s@600s: for 30 s, from 600 s on."`
@@ -118,6 +119,12 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	d := c.defaults(t)
 	policies, err := replay.ParsePolicies(policies, d.policies, replay.SharedCache, replay.LowerBound)
 	profile, err2 := sim.ParseProfile(c.Profile)
+	queue, err11 := replay.ParseRouterQueue(c.RouterQueue)
+	if err11 != nil {
+		err11 = fmt.Errorf("router-queue: %q, %w", c.RouterQueue, err11)
+	} else if err == nil {
+		policies, err11 = replay.WithRouterQueue(policies, queue)
+	}
 	failures, err3 := replay.ParseFailures(c.Fail)
 	slo, err4 := replay.ParseSLO(c.SLO)
 	maxTokens, err5 := parseTokens(c.MaxTokens)
@@ -129,7 +136,7 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	}
 	splits, err9 := replay.ParseSplits(c.Prefill)
 	transfer, err10 := replay.ParseTransfer(c.Transfer)
-	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9, err10); err != nil {
+	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11); err != nil {
 		return nil, err
 	}
 	return &replay.Experiment{

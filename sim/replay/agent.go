@@ -88,35 +88,48 @@ func (s *simulation) replicaIndex(name string) int {
 	return -1
 }
 
-// decide lets the next agent choose a replica for f, and sends f there as the
-// proxy would.
+// decide lets the next agent choose a replica for f, now or when the router's queue
+// lets it.
 func (s *simulation) decide(f *flight) {
 	if s.isForeign() {
 		s.sendForeign(f)
 		return
 	}
-	a := s.agents[s.decisions%len(s.agents)]
-	f.agent = a
+	f.agent = s.agents[s.decisions%len(s.agents)]
 	s.decisions++
 	binary.BigEndian.PutUint64(f.id[:], uint64(s.decisions))
 	binary.BigEndian.PutUint64(f.id[8:], s.random.Uint64())
-	r := f.request
-	f.input = s.withNoise(r.Estimate)
+	f.input = s.withNoise(f.request.Estimate)
+	if s.router == nil || !s.router.park(f) {
+		s.choose(f)
+	}
+}
+
+// choose lets f's agent choose a replica for it, and sends f there as the proxy would.
+func (s *simulation) choose(f *flight) {
+	a := f.agent
 	request, waiter := &a.request, decider.Waiter(nil)
 	if s.o.Admission != nil {
 		held := &heldRequest{simulation: s, flight: f}
 		request, waiter = &held.request, held
 	}
-	request.Request = decider.Request{
-		ID: f.id, Pool: a.pool, Session: s.session(r), HasSession: r.HasSession,
-		Input: f.input, Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
-		Band: r.Band, Tenant: r.Tenant,
-	}
+	request.Request = s.decisionRequest(f)
 	if request.Submit(waiter) {
 		s.load.add(-1, 1)
 		return
 	}
 	s.send(f, &request.Decision)
+	s.router.sent(f, request.Decision.Cost)
+}
+
+// decisionRequest is f as its agent knows it.
+func (s *simulation) decisionRequest(f *flight) decider.Request {
+	r := f.request
+	return decider.Request{
+		ID: f.id, Pool: f.agent.pool, Session: s.session(r), HasSession: r.HasSession,
+		Input: f.input, Output: s.maxTokens(r), Blocks: r.Visible, Stream: r.Stream, Cut: r.Truncated,
+		Band: r.Band, Tenant: r.Tenant,
+	}
 }
 
 // session is the session of a request. The seed moves sessions to other replicas.

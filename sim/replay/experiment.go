@@ -80,7 +80,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 		for seed := range e.Seeds {
 			o := base
 			o.Policy, o.PolicyName, o.Seed, o.Prefill = p.New, p.Name, e.Seed+uint64(seed), p.Prefill
-			o.Admission = p.Admission(e.Shed)
+			o.Admission, o.RouterQueue = p.Admission(e.Shed), p.Queue
 			run := Run
 			switch {
 			case p.Name == LowerBound:

@@ -39,8 +39,10 @@ func (s *simulation) handle(e event) {
 		a.pool.Connected(f.id, s.nameBytes[f.replica])
 	case eventFirstToken:
 		a.pool.FirstToken(f.id, s.nameBytes[f.replica])
+		s.router.began(f)
 	case eventFinished:
 		a.pool.Finished(s.outcome(f))
+		s.router.began(f)
 	case eventShared:
 		a.decider.ApplyEvent(e.from, e.shared)
 	case eventSilent:

@@ -39,6 +39,9 @@ type Options struct {
 	PolicyName string
 	// Admission lets requests wait in the agent. nil sends them at once.
 	Admission *decider.Admission
+	// RouterQueue lets requests wait for a decision as Dynamo's router does; nil decides
+	// at once.
+	RouterQueue *RouterQueue
 
 	// FeedbackDelay is the delay of the proxy's reports to the agent.
 	FeedbackDelay time.Duration
@@ -124,6 +127,8 @@ func (o *Options) validate() error {
 	switch {
 	case o.Prefill > 0 && (len(o.Failures) > 0 || o.Events.any()):
 		return errors.New("replicas for prefill together with failures or events: that is not modelled")
+	case o.RouterQueue != nil && (o.Agents > 1 || o.Prefill > 0 || o.Poll > 0 || o.Events.LostFor > 0 || o.Admission != nil):
+		return errors.New("a router queue together with several agents, replicas for prefill, polling, lost reports or late binding: that is not modelled")
 	case o.Partition.For > 0 && (o.Share == 0 || o.Agents < 2):
 		return errors.New("a partition of agents that share nothing: want several agents and a sharing delay")
 	case o.Share < 0:

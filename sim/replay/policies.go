@@ -26,6 +26,7 @@ type Policy struct {
 	Late bool   // it holds requests until a replica has capacity
 	// Prefill is how many of the replicas only compute prompts.
 	Prefill int
+	Queue   *RouterQueue // of the router, nil for none
 	// New makes an instance; nil stands for SharedCache or LowerBound.
 	New func() (decider.Policy, error)
 }

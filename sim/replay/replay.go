@@ -36,6 +36,7 @@ type flight struct {
 	input      int  // the agent's estimate of the prompt tokens
 	foreign    bool // it reached the replica without an agent
 	replica    int  // -1 before it is sent
+	uncached   int  // its tokens in the router queue's count
 	redirected bool // a replica other than the chosen one serves it
 	state      flightState
 	began      bool // it had its first token, even if it has ended since
@@ -76,6 +77,7 @@ type simulation struct {
 	nameBytes   [][]byte     // the same
 	byName      map[string]int
 	dispatched  []*heldRequest // to be sent
+	router      *routerQueue   // nil for none
 	decisions   int
 	fallback    int // replica of the last request that was sent without a decision
 }
@@ -158,6 +160,7 @@ func newSimulation(t *trace.Trace, o *Options) (*simulation, error) {
 		f.request, f.at, f.replica = a.Request, a.At, -1
 		f.job = sim.Job{Blocks: a.Request.Blocks, Input: a.Request.Input, Output: a.Request.Output, Owner: f}
 	}
+	s.router = newRouterQueue(s)
 	s.load = newLoadSampler(list[len(list)-1].At, n)
 	return s, nil
 }
@@ -192,6 +195,7 @@ func (s *simulation) run(arrive func(*flight)) {
 			s.handle(s.events.pop())
 		}
 		s.sendDispatched()
+		s.router.drain()
 	}
 }
 
