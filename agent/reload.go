@@ -47,7 +47,6 @@ func (a *Agent) apply() {
 	a.applyReplicas()
 	a.engines.Configure(engineOptions(a.conf))
 	a.spoe.SetMaxConns(maxConns(a.conf))
-	a.feed.RetrySent.Store(a.conf.File.HAProxy.RetrySent)
 	if a.nginx != nil {
 		a.nginx.agent.Set(nginxOptions(a.conf))
 	}

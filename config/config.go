@@ -119,9 +119,9 @@ type HAProxy struct {
 	// BodyPriority lets the priority in a request's body set its place in HAProxy's
 	// queues, where no admission does.
 	BodyPriority bool `yaml:"body_priority"`
-	// RetrySent gives a request whose replica closed the connection before its
-	// answer to another replica, although the first may have begun it. Connections
-	// to replicas are then kept.
+	// RetrySent sends a request whose replica closed the connection before its
+	// answer once more, to the same replica or, if that refuses it, to another one,
+	// although the first may have begun it. Connections to replicas are then kept.
 	RetrySent bool `yaml:"retry_sent"`
 }
 
@@ -309,11 +309,13 @@ func Default() *Config {
 			Bind:              ":8080",
 			Poll:              250 * time.Millisecond,
 			ProcessingTimeout: 50 * time.Millisecond,
+			RetrySent:         true,
 		},
 		Nginx: Nginx{
 			Bind:              ":8080",
 			ProcessingTimeout: 100 * time.Millisecond,
 			BodyBuffer:        1 << 20,
+			RetrySent:         true,
 		},
 		Scan:   Scan{Limit: prompt.DefaultLimit, DuplicateModels: "last"},
 		Record: Record{MaxSize: 100 << 20, MaxFiles: 5},

@@ -206,11 +206,7 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 		return
 	}
 	if o.Redispatched && v.decided != nil && v.decided != served {
-		if o.Sent {
-			p.faltered(v.decided, true, now)
-		} else {
-			p.refused(v.decided, now) // another one took it
-		}
+		p.refused(v.decided, now) // another one took it
 	}
 	if served == nil {
 		return

@@ -31,11 +31,8 @@ type Outcome struct {
 	// Redispatched reports that the proxy turned to another server after the first
 	// one had refused the connection.
 	Redispatched bool
-	// Sent reports that the first one may have taken the request before it failed:
-	// a connection that it closed, perhaps for being idle, is no refusal.
-	Sent  bool
-	TTFT  time.Duration // from request to first byte; 0 = not known
-	Bytes int           // of the answer's body, about; 0 = not known
+	TTFT         time.Duration // from request to first byte; 0 = not known
+	Bytes        int           // of the answer's body, about; 0 = not known
 }
 
 // computed reports whether an engine computed the prompt, as far as is known: it

@@ -25,10 +25,6 @@ import (
 // writes. Input that it cannot read ends that connection only: the ring keeps its
 // lines and connects again. ServeDatagrams receives what the ring cannot send.
 type Feed struct {
-	// RetrySent says that HAProxy retries a request whose replica closed the connection: a
-	// second server is then no proof that the first one refused.
-	RetrySent atomic.Bool
-
 	decider *decider.Decider
 	link    *link.Link
 	log     *slog.Logger
@@ -266,7 +262,6 @@ func (f *Feed) line(text []byte, late *lateness) {
 		}
 		f.link.Ended(!l.failed, l.decided != nil && l.server != nil && !bytes.Equal(l.decided, l.server))
 		o := l.outcome()
-		o.Sent = o.Redispatched && f.RetrySent.Load()
 		if p == nil {
 			f.decider.Finished(o)
 			return

@@ -215,7 +215,7 @@ func (a *Agent) handle(ctx *fasthttp.RequestCtx) {
 func (a *Agent) retry(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, o *Options) bool {
 	a.retries.Inc()
 	status, sent := failure(ctx.Request.Header.Peek("X-Pointsman-Failed"))
-	if sent && !o.RetrySent {
+	if sent && (!o.RetrySent || status == fasthttp.StatusGatewayTimeout) {
 		// The log line that nginx writes next ends the reservation.
 		refuse(&ctx.Response, max(status, fasthttp.StatusBadGateway), templates.NginxBroken)
 		return false
@@ -225,10 +225,7 @@ func (a *Agent) retry(ctx *fasthttp.RequestCtx, in *intake.Input, tried []byte, 
 		return true
 	}
 	end := decider.Refused
-	switch {
-	case sent && status == fasthttp.StatusGatewayTimeout:
-		end = decider.TimedOut
-	case sent:
+	if sent {
 		end = decider.Died
 	}
 	where.pool.Failed(decider.ParseID(in.ID), where.replica, end)

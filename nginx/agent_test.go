@@ -207,6 +207,9 @@ func TestSecondQuestion(t *testing.T) {
 		t.Errorf("%d reservations", n)
 	}
 	a.Set(Options{Head: 1 << 20, RetrySent: true})
+	if got := again("pm~llama~r3", "200 : 504|0.000 : 0.001"); got.status != 504 || got.redirect != "" {
+		t.Errorf("one that was not answered in time: %+v", got)
+	}
 	if got := again("pm~llama~r3", "200 : 502|0.000 : 0.001"); got.redirect != "@pm_last" || replica(a.d, "llama", "r3").Failed != 1 {
 		t.Errorf("allowed: %+v", got)
 	}

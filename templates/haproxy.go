@@ -58,9 +58,9 @@ type HAProxy struct {
 	// agent then sees head and tail of a body up to this size. 0 is off.
 	LargeBufsize int
 
-	// RetrySent lets HAProxy send a request to another replica when the first one
-	// closed the connection before its answer, and keep connections to replicas. It
-	// holds for pools with a list of replicas.
+	// RetrySent lets HAProxy send a request again when its replica closed the
+	// connection before its answer, to at most one other replica, and keep connections
+	// to replicas. It holds for pools with a list of replicas and health checks.
 	RetrySent bool
 
 	// ProcessingTimeout is how long a request waits for a decision before it

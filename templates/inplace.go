@@ -21,6 +21,7 @@ type InPlace struct {
 // AttachInPlace renders for pools that are the user's own backends; replicas do
 // not matter. The error lists everything that is wrong with o.
 func AttachInPlace(o HAProxy) (*InPlace, error) {
+	o.RetrySent = false // it needs an argument of each server line, and these are the user's
 	v, err := o.view(false)
 	if err != nil {
 		return nil, err

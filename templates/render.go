@@ -33,6 +33,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"newFrontend": func() string { return newFrontend },
 	"lineLen":     func() int { return lineLen },
 	"feed":        feedFormat,
+	"reuse":       func() string { return reuse },
 	"httplog":     func() string { return httpLog },
 	"refusal":     refusal,
 	"messages":    messagesRefusal,
@@ -165,8 +166,21 @@ type poolView struct {
 // For narrows the view to a pool.
 func (v *view) For(p Pool) poolView { return poolView{v, p} }
 
-// Reuses reports whether the pool's connections to replicas are kept.
-func (v poolView) Reuses() bool { return v.RetrySent && len(v.Pool.Replicas) > 0 }
+// Reuses reports whether the pool's connections to replicas are kept. A replica that
+// refuses has to be down at once: other retries go to the same replica.
+func (v poolView) Reuses() bool {
+	return v.RetrySent && (len(v.Pool.Replicas) == 1 || len(v.Pool.Replicas) > 1 && v.Pool.Health() != "")
+}
+
+// Keeps reports whether a pool's connections to replicas are kept.
+func (v *view) Keeps() bool {
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return v.For(p).Reuses() })
+}
+
+// reuse names the connections that a try of a request may use. The first try gets its
+// pm.conn and leaves the next one another name, which no other request has. A closed
+// connection among the kept ones thus costs one try.
+const reuse = "var(txn.pm.conn),add(txn.pm.own),set-var(txn.pm.conn),sub(txn.pm.own)"
 
 // ReuseBy is the keyword of a server that limits the reuse of connections to those of
 // the same name. Before 3.0 only that of TLS names does, and TLS is not used here.

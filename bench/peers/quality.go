@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"pointsman/bench/stand"
@@ -32,7 +33,7 @@ type quality struct{ demo.Seen }
 func (b *bench) qualities(ctx context.Context) error {
 	for _, load := range talkLoads {
 		for _, r := range b.running() {
-			if r.name == "pointsman-haproxy-keep" || r.name == "nginx" {
+			if strings.HasPrefix(r.name, "pointsman-haproxy-") || r.name == "nginx" {
 				continue
 			}
 			b.say("quality of %s at %g", r.name, load)

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,10 +23,11 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 				t.Parallel()
 				s, engines := rig.Replicas(t, r, 3, "least_requests")
-				if kept == "kept" {
-					s.Edit("retry_sent: false", "retry_sent: true")
-				} else if !r.Can.Checks {
+				if kept == "new" && !r.Can.Checks {
 					t.Skip("without retry_sent this proxy answers 502 there, and says so")
+				}
+				if kept == "new" {
+					s.Edit("retry_sent: true", "retry_sent: false")
 				}
 				for _, e := range engines {
 					e.Closes = func() time.Duration {
@@ -68,4 +71,84 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSentAgain has replicas fail requests before their answers. One that its replica
+// loses is served, by that one or by another; one that crashes every replica that takes
+// it reaches two of them, and one whose answer has begun reaches no other.
+func TestSentAgain(t *testing.T) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
+		t.Parallel()
+		s, engines := rig.Replicas(t, r, 4, "round_robin")
+		s.Start()
+		client := rig.NewClient(8, true, false)
+		defer client.CloseIdleConnections()
+		s.Serve(client, 8)
+
+		rig.Fault(t, engines[0], `{"die_after":0,"count":1}`)
+		s.Serve(client, 8)
+		p := s.Agent.Settled(rig.Pool)
+		if failed := p.Replica("r1").Failed; failed != 0 && r.Can.Checks || failed != 1 && !r.Can.Checks {
+			t.Errorf("r1 failed %d times", failed)
+		}
+
+		answers := make(chan rig.Answer)
+		for range 8 {
+			go func() { answers <- rig.Held().Do(client, s.Front) }()
+		}
+		rig.Eventually(t, 10*time.Second, "the replicas have them", func() (bool, string) {
+			n := 0
+			for _, e := range engines {
+				n += e.Holds()
+			}
+			return n == 8, fmt.Sprint(n)
+		})
+		bad := engines[slices.IndexFunc(engines, func(e *rig.Engine) bool { return e.Holds() > 0 })]
+		go bad.Down(t)
+		for range 8 {
+			rig.Eventually(t, 30*time.Second, "an answer", func() (bool, string) {
+				for _, e := range engines {
+					if e != bad {
+						e.Release()
+					}
+				}
+				select {
+				case a := <-answers:
+					if a.Err != nil || a.Status != http.StatusOK {
+						t.Errorf("its replica died before its answer: %d, %v", a.Status, a.Err)
+					}
+					return true, ""
+				default:
+					return false, ""
+				}
+			})
+		}
+		bad.Up(t)
+		s.AwaitState(bad.Name, 30*time.Second, "up")
+		s.Idle(s.Agent.Settled(rig.Pool))
+		s.Untroubled()
+
+		for fault, most := range map[string]int{`{"die_after":0}`: 2, `{"die_after":3}`: 1} {
+			for _, e := range engines {
+				rig.Fault(t, e, fault)
+			}
+			c := rig.Small(true)
+			c.Header = map[string]string{"X-Watch": fault}
+			if a := c.Do(client, s.Front); a.Err == nil && a.Status == http.StatusOK {
+				t.Errorf("%s: answered", fault)
+			}
+			reached := 0
+			for _, e := range engines {
+				if slices.Contains(e.Arrived(), fault) {
+					reached++
+				}
+				e.Recovers(t)
+			}
+			if reached != most {
+				t.Errorf("%s: it reached %d replicas, want %d", fault, reached, most)
+			}
+		}
+		s.Idle(s.Agent.Settled(rig.Pool))
+		s.Untroubled("pointsman_reservations_expired_total") // HAProxy before 3.2 does not log the first
+	})
 }

@@ -27,6 +27,7 @@ func TestReplicaTrouble(t *testing.T) {
 	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		t.Parallel()
 		s, engines := rig.Replicas(t, r, 3, "least_requests")
+		s.Edit("retry_sent: true", "retry_sent: false")
 		s.Start()
 		client := rig.NewClient(4, true, false)
 		defer client.CloseIdleConnections()
@@ -319,26 +320,6 @@ func TestAllDown(t *testing.T) {
 			return a.Status == 200, fmt.Sprint(a.Status)
 		})
 		s.Idle(s.Agent.Settled(rig.Pool))
-	})
-}
-
-// TestRetrySent allows a second replica where the first may have begun.
-func TestRetrySent(t *testing.T) {
-	rig.OnEach(t, rig.That(rig.Releases(t), func(can rig.Abilities) bool { return can.RetriesSent }), func(t *testing.T, r rig.Release) {
-		t.Parallel()
-		s, engines := rig.Replicas(t, r, 2, "round_robin")
-		s.Edit("retry_sent: false", "retry_sent: true")
-		s.Start()
-		client := rig.NewClient(4, true, false)
-		defer client.CloseIdleConnections()
-		rig.Fault(t, engines[0], `{"die_after":0,"count":1}`)
-		s.Serve(client, 10)
-		p := s.Agent.Settled(rig.Pool)
-		if p.Replica("r1").Failed != 1 || p.Outcomes["served"] != 10 || p.Ended() != 10 {
-			t.Errorf("%+v", p)
-		}
-		s.Idle(p)
-		s.Untroubled()
 	})
 }
 

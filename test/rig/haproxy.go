@@ -48,7 +48,7 @@ func (h *HAProxy) Listen() string { return fmt.Sprintf("spoe: \"unix://%s\"", h.
 
 // Section implements Proxy.
 func (h *HAProxy) Section() string {
-	return fmt.Sprintf("haproxy: {runtime_api: \"unix://%s\", bind: %q, poll: 100ms, retry_sent: false%s}", h.Runtime, h.Front, processingTimeout)
+	return fmt.Sprintf("haproxy: {runtime_api: \"unix://%s\", bind: %q, poll: 100ms, retry_sent: true%s}", h.Runtime, h.Front, processingTimeout)
 }
 
 // installed is where render expects its SPOE file to be installed; the tests

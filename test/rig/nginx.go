@@ -41,7 +41,7 @@ func (n *Nginx) Listen() string { return fmt.Sprintf("spoe: off, nginx: \"unix:/
 
 // Section implements Proxy.
 func (n *Nginx) Section() string {
-	return fmt.Sprintf("nginx: {bind: %q, retry_sent: false%s}", n.Front, processingTimeout)
+	return fmt.Sprintf("nginx: {bind: %q, retry_sent: true%s}", n.Front, processingTimeout)
 }
 
 // Render implements Proxy.
