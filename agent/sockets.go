@@ -65,7 +65,7 @@ func (s *sockets) listen(name, address string) ([]net.Listener, error) {
 func hint(addr string, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return fmt.Sprintf(": there is no folder %s; systemd makes that of pointsman.service, without it make it, or choose another path", filepath.Dir(addr))
+		return fmt.Sprintf(": there is no folder %s; pointsman.service creates /run/pointsman, other folders must be there: create it, or choose another path", filepath.Dir(addr))
 	case errors.Is(err, syscall.EACCES):
 		return ": this user may not open it; run the agent as the user of pointsman.service, or choose another path"
 	case errors.Is(err, syscall.EADDRINUSE):

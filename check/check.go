@@ -30,7 +30,7 @@ type Options struct {
 }
 
 // ErrFaults is the error of a check that found faults.
-var ErrFaults = errors.New("something is missing: `pointsman attach haproxy` and `pointsman attach nginx` put it in, `pointsman render … --attach` prints the lines")
+var ErrFaults = errors.New("there are faults, each with its remedy above; `pointsman attach haproxy` and `pointsman attach nginx` add lines that are missing, `pointsman render … --attach` prints them")
 
 // report collects the findings of a check, and prints each at once unless it is JSON.
 type report struct {

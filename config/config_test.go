@@ -289,7 +289,7 @@ pools:
 		got = append(got, w.Error())
 	}
 	want := []string{
-		`pointsman.yaml:2:9: listen.spoe: is off: no proxy can ask for a decision`,
+		`pointsman.yaml:2:9: listen.spoe: off: no proxy can ask for a decision`,
 		`pointsman.yaml:3:9: listen.feed: "tcp://10.0.0.9:9901" is reachable from other machines: anyone who reaches it can forge outcomes`,
 		`pointsman.yaml:4:10: listen.admin: "0.0.0.0:9909" is reachable from other machines: anyone who reaches it can read metrics and decisions`,
 		`pointsman.yaml:7:3: pools[stray]: no model routes here: only requests that the proxy itself assigns to this pool reach it`,

@@ -34,7 +34,7 @@ type Checks struct {
 func Load(path string, env func(string) string, checks Checks) (*Config, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: `pointsman attach haproxy --write` or `attach nginx --write` makes one of your proxy's configuration", err)
+		return nil, fmt.Errorf("%w: `pointsman attach haproxy --write` or `attach nginx --write` writes one from your proxy's configuration", err)
 	}
 	if err != nil {
 		return nil, err

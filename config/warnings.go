@@ -18,7 +18,7 @@ func (c *Config) Warnings() []Error {
 	} {
 		if l.value == "" {
 			if l.off != "" {
-				warn(l.path, "is off: %s", l.off)
+				warn(l.path, "off: %s", l.off)
 			}
 			continue
 		}

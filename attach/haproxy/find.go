@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"pointsman/attach"
 	hap "pointsman/haproxy"
 )
 
@@ -95,7 +96,7 @@ func (c *configuration) choose(named []string) (chosen []*section, skipped []str
 	for _, name := range named {
 		b := c.backend(name)
 		if b == nil {
-			return nil, nil, fmt.Errorf("no backend %s; there are: %s", name, strings.Join(c.backends(), ", "))
+			return nil, nil, attach.Unknown("no backend "+name, c.backends())
 		}
 		if err := c.usable(b); err != nil {
 			return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"pointsman/attach"
 	ngx "pointsman/nginx"
 )
 
@@ -231,7 +232,7 @@ func choose(targets []*target, named []string) (chosen []*target, skipped []stri
 	for _, name := range named {
 		i := slices.IndexFunc(targets, func(t *target) bool { return strings.EqualFold(t.host, name) })
 		if i < 0 {
-			return nil, nil, fmt.Errorf("no proxy_pass leads to %s; there are: %s", name, strings.Join(all, ", "))
+			return nil, nil, attach.Unknown("no proxy_pass leads to "+name, all)
 		}
 		chosen = append(chosen, targets[i])
 	}

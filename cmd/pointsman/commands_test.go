@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -181,6 +182,7 @@ func TestUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --confg x": "pointsman: unknown flag --confg, did you mean \"--config\"?\nRun \"pointsman serve --help\" for its flags.\n",
 		"serve -c":        "pointsman: --config needs a value\nRun \"pointsman serve --help\" for its flags.\n",
+		"detach nginx x":  "pointsman: unexpected argument x\nRun \"pointsman detach nginx --help\" for its flags.\n",
 		"srve":            "pointsman: unexpected argument srve, did you mean \"serve\"?\nRun \"pointsman --help\" for its flags.\n",
 	} {
 		_, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))
@@ -189,11 +191,19 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s", args, code, b.String())
 		}
 	}
-	for _, args := range []string{"check --lint", "check --live x"} {
+	for _, args := range []string{"check --lint", "check --live x", "simulate", "simulate --workload x", "simulate --workload chat --policy x", "demo --policy x"} {
 		_, err := run(t, strings.Fields(args)...)
 		if code := exit(io.Discard, err); code != exitUsage {
 			t.Errorf("%s: %d, %v", args, code, err)
 		}
+	}
+	ctx, err := kong.Must(&cli{}, options...).Parse([]string{"attach", "haproxy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if exit(&b, inCommand(usageError{errors.New("wrong")}, ctx.Selected())); !strings.Contains(b.String(), `"pointsman attach haproxy --help"`) {
+		t.Error(b.String())
 	}
 	if _, err := run(t, "check", "-c", write(t, onePool), "--version", "3.2"); err != nil {
 		t.Error(err)

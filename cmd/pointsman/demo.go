@@ -51,6 +51,8 @@ func (c *demoCmd) options() (o demo.Options, err error) {
 	if o.Self, err = os.Executable(); err != nil {
 		return o, err
 	}
-	o.Policies, err = replay.ParsePolicies(policies, c.Policy)
-	return o, err
+	if o.Policies, err = replay.ParsePolicies(policies, c.Policy); err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
 }

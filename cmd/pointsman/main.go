@@ -27,7 +27,7 @@ type cli struct {
 	Render   renderCmd   `cmd:"" help:"Print what to install or paste: haproxy, nginx, systemd."`
 	Attach   attachCmd   `cmd:"" help:"Attach to a proxy that runs already: edits its configuration."`
 	Detach   detachCmd   `cmd:"" help:"Undo attach, to the byte."`
-	Explain  explainCmd  `cmd:"" help:"Ask a running agent why a body would go where."`
+	Explain  explainCmd  `cmd:"" help:"Ask a running agent to which replica a request would go, and why."`
 	Status   statusCmd   `cmd:"" help:"Show the pools and replicas of a running agent."`
 	Usage    usageCmd    `cmd:"" help:"Print as CSV how many tokens each API key has used since the agent's start."`
 	Engine   engineCmd   `cmd:"" help:"Run a fake vLLM: OpenAI's API, metrics, prefix cache and timing."`
@@ -58,6 +58,22 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// commandError is a usageError of a command.
+type commandError struct {
+	usageError
+	command string
+}
+
+func (e commandError) Unwrap() error { return e.usageError }
+
+// inCommand adds to a usageError in which command it is.
+func inCommand(err error, n *kong.Node) error {
+	if usage, ok := errors.AsType[usageError](err); ok && n != nil {
+		return commandError{usage, path(n)}
+	}
+	return err
+}
+
 // Exit codes. exitRefused is that of "serve" for a configuration that it refuses, which
 // systemd does not start again (RestartPreventExitStatus= in the unit): EX_CONFIG of
 // sysexits.h.
@@ -72,7 +88,7 @@ func main() {
 	parser := kong.Must(&cli{}, options...)
 	ctx, err := parser.Parse(arguments(os.Args[1:]))
 	if err == nil {
-		err = ctx.Run()
+		err = inCommand(ctx.Run(), ctx.Selected())
 	} else {
 		err = usageError{err}
 	}
@@ -86,6 +102,14 @@ func arguments(args []string) []string {
 		return []string{"version"}
 	}
 	return args
+}
+
+// path returns the words that lead to a command, such as "attach haproxy".
+func path(n *kong.Node) string {
+	if n.Parent == nil || n.Parent.Type == kong.ApplicationNode {
+		return n.Name
+	}
+	return path(n.Parent) + " " + n.Name
 }
 
 // noValue matches what the parser says of a flag at the end of the line.
@@ -106,9 +130,12 @@ func exit(w io.Writer, err error) int {
 		return exitFault
 	}
 	command := "pointsman"
+	if in, ok := errors.AsType[commandError](err); ok {
+		command += " " + in.command
+	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		command += " " + parse.Context.Selected().Name
+		command += " " + path(parse.Context.Selected())
 	}
 	fmt.Fprintf(w, "Run \"%s --help\" for its flags.\n", command)
 	return exitUsage

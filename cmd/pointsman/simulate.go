@@ -66,7 +66,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 		}
 	}
 	if _, err := c.experiment(&trace.Trace{}); err != nil {
-		return err // before the trace is read, which may take a while
+		return usageError{err} // before the trace is read, which may take a while
 	}
 	t, err := c.requests()
 	if err != nil {
@@ -98,14 +98,14 @@ func (c *simulateCmd) run(w io.Writer) error {
 // requests reads the trace or generates the workload.
 func (c *simulateCmd) requests() (*trace.Trace, error) {
 	if (c.Trace == "") == (c.Workload == "") {
-		return nil, errors.New("want one of --trace and --workload")
+		return nil, usageError{errors.New("want one of --trace and --workload")}
 	}
 	if c.Trace != "" {
 		return trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars, Pool: c.Pool})
 	}
 	t, err := workload.New(c.Workload, c.Seed)
 	if err != nil {
-		return nil, err
+		return nil, usageError{fmt.Errorf("--%w", err)}
 	}
 	t.Truncate(c.VisibleChars)
 	return t, nil
@@ -114,7 +114,7 @@ func (c *simulateCmd) requests() (*trace.Trace, error) {
 // experiment converts the flags, and what they leave open, to an experiment with t.
 func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	if c.VisibleChars < 0 {
-		return nil, fmt.Errorf("visible-chars: %d, want 0 or more", c.VisibleChars)
+		return nil, fmt.Errorf("--visible-chars: %d, want 0 or more", c.VisibleChars)
 	}
 	d := c.defaults(t)
 	policies, err := replay.ParsePolicies(policies, d.policies, replay.SharedCache, replay.LowerBound)

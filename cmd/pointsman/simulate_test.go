@@ -149,18 +149,18 @@ func TestSimulateRefuses(t *testing.T) {
 	trace := writeTrace(t)
 	for args, want := range map[string]string{
 		"--workload=chat":                              "want one of --trace and --workload",
-		"--trace= --workload=mails":                    `workload: unknown "mails"; want one of chat, agents, `,
+		"--trace= --workload=mails":                    `--workload: unknown "mails"; want one of chat, agents, `,
 		"--slo=fast":                                   `slo: "fast", want ttft=2s,tpot=50ms`,
 		"--max-tokens=32m":                             `max-tokens: "32m", want tokens such as 32k`,
-		"--baseline=best":                              `baseline: best: `,
+		"--baseline=best":                              `baseline: policy best: unknown "best"; want `,
 		"--baseline=random,session":                    `baseline: "random,session", want one policy`,
 		"--event=leave@60s:r9":                         "event of replica r9, want r0 to r7",
 		"--event=storm":                                `event: "storm", want slow@1500s:r3:0.33, `,
 		"--share=-1s":                                  "a sharing delay of -1s, want 0 or more",
-		"--policy=nonsense":                            `unknown "nonsense"; want `,
+		"--policy=nonsense":                            `policy nonsense: unknown "nonsense"; want `,
 		"--policy=session:fallbacks=7":                 "want 0, 1 or 2",
 		"--policy=session:fallbacks":                   `policy session: "fallbacks", want option=value`,
-		"--policy=session:load_bond=2":                 "load_bond",
+		"--policy=session:load_bond=2":                 `policy session:load_bond=2: `,
 		"--policy=random,":                             "policy: an empty name; want ",
 		"--profile=7b":                                 `profile: unknown "7b"; want 70b or 8b`,
 		"--profile=8b:chunk=x":                         `profile: "chunk=x", want a number for one of attention_depth, base_ms,`,
@@ -180,8 +180,12 @@ func TestSimulateRefuses(t *testing.T) {
 		"--cpu-cache-tokens=9 --cpu-transfer-speed=-1": "copied at -1 tokens/s",
 	} {
 		c := simulateArgs(t, append([]string{"--trace", trace}, strings.Fields(args)...)...)
-		if err := c.run(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+		err := c.run(&bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want … %s …", args, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "pools[") {
+			t.Errorf("%s: names the configuration that was made for it: %v", args, err)
 		}
 	}
 }

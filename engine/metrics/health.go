@@ -34,7 +34,7 @@ func (s *Scraper) readHealth(err error, now time.Duration) {
 	switch {
 	case err == nil:
 		s.alive()
-	case answered && status == 503, err != nil && s.dead:
+	case answered && status == 503, s.dead:
 		s.declareDead()
 	}
 	s.dueHealth = (now + healthEvery).Round(tick)

@@ -132,7 +132,7 @@ func TestComparisonOutput(t *testing.T) {
 	}
 	if got, want := output(table), `10 requests, 2 replicas of 8b with 1000 tokens of cache each
 4 requests/s, load 0.8: round robin saturates at 5 requests/s
-goodput: first token within 2s, others 50ms apart
+goodput: first token within 2s, the others 50ms apart on average
 
                  TTFT, s            TPOT, ms           end to end, s       good- tokens  hit   TTFT
 policy            p50   p90   p99    p50   p90   p99    p50   p90   p99     put     /s rate    p90

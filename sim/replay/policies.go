@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -69,13 +70,33 @@ func parsePolicy(table policy.Table, spec string, names []string) (Policy, error
 		Policy:   func(p *config.Policy) error { return table.Check(p.Name, p) },
 	})
 	if err != nil {
-		return Policy{}, fmt.Errorf("%s: %w", spec, err)
+		return Policy{}, refusal(spec, err)
 	}
 	p := &c.Pools["pool"].Policy
 	return Policy{Name: spec, Flow: flow, Late: table.Late(p.Name), New: func() (decider.Policy, error) {
 		made, _, err := table.New(p.Name, p)
 		return made, err
 	}}, nil
+}
+
+// refusal is the error for a policy, without its place in the configuration that was made
+// for it.
+func refusal(spec string, err error) error {
+	list, ok := errors.AsType[config.Errors](err)
+	if !ok {
+		return fmt.Errorf("policy %s: %w", spec, err)
+	}
+	var lines []string
+	for _, e := range list {
+		option, ok := strings.CutPrefix(e.Path, "pools[pool].policy.")
+		if ok && option != "name" {
+			option += ": "
+		} else {
+			option = ""
+		}
+		lines = append(lines, "policy "+spec+": "+option+e.Msg)
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // flowMapping converts name:option=value:option=value to {name: …, option:

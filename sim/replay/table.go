@@ -22,7 +22,7 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	b.printIf(c.CPUCacheTokens > 0, "and %d tokens in the memory of each host, copied at %.0f tokens/s\n", c.CPUCacheTokens, c.TransferSpeed)
 	b.printf("%.3g requests/s, load %.3g: round robin saturates at %.3g requests/s\n", c.Rate, c.Load(), c.Saturation)
 	b.recorded(c.Recorded)
-	b.printf("goodput: first token within %v, others %v apart\n\n", c.SLO.TTFT, c.SLO.TPOT)
+	b.printf("goodput: first token within %v, the others %v apart on average\n\n", c.SLO.TTFT, c.SLO.TPOT)
 	b.printf("%-*s  %-17s  %-17s  %-17s   good- tokens  hit", nameWidth, "", "TTFT, s", "TPOT, ms", "end to end, s")
 	b.printIf(c.Baseline != nil, "   TTFT")
 	const times = "   p50   p90   p99 "
