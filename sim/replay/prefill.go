@@ -130,7 +130,7 @@ func ParseTransfer(text string) (bytes float64, err error) {
 	return 0, fmt.Errorf("transfer: %q, want a speed such as 10GB/s or 100Gbit/s", text)
 }
 
-// sameGoodput is the difference of two goodputs that is none.
+// sameGoodput is the largest difference between two goodputs that count as equal.
 const sameGoodput = 0.01
 
 // verdict compares, for each policy, its best split into prefill and decode replicas with

@@ -86,7 +86,7 @@ func (t *Trace) dropSingleSessions() {
 	}
 }
 
-// tokensOf is a number of tokens, 0 if there is none, and -1 if it is none.
+// tokensOf reads a number of tokens: 0 if it is absent, and -1 if it is not a number of tokens.
 func tokensOf(n json.Number) int {
 	if n == "" {
 		return 0

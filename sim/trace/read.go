@@ -67,7 +67,7 @@ func ReadFile(path string, o Options) (*Trace, error) {
 	return Read(f, o)
 }
 
-// cutEnd takes a compressed file that was cut for one that ends there.
+// cutEnd treats the end of a truncated compressed file as the end of the file.
 type cutEnd struct {
 	io.Reader
 	isCut bool
@@ -136,7 +136,7 @@ func formOf(data []byte) form {
 	return (*parser).logLine
 }
 
-// note adds an assumption of the reader to the notes, once.
+// note adds an assumption of the reader to the notes, unless it is there.
 func (p *parser) note(text string) {
 	for _, n := range p.notes {
 		if n == text {

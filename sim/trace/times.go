@@ -57,7 +57,7 @@ func (s *stamp) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// badTime is the error of a value that is no time.
+// badTime is the error for a value that is not a time.
 type badTime string
 
 func (e badTime) Error() string {
@@ -74,7 +74,7 @@ func parseDate(text string) (time.Time, bool) {
 }
 
 // A trace without dates in its times has them in milliseconds, as the Mooncake
-// project, or in seconds: that many requests in a second are no traffic, but a sign
+// project, or in seconds: that many requests in a second are not real traffic but a sign
 // of seconds taken for milliseconds.
 const (
 	tooManyPerSecond = 1000
