@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -162,10 +163,14 @@ func printOthers(w io.Writer, list []decider.Candidate) {
 	}
 }
 
-// figure is a number with four digits, or all of those before the point.
+// figure is a number with four digits, or all of those before the point. What would need
+// an exponent is about 0.
 func figure(v float64) string {
-	if v >= 1000 || v <= -1000 {
+	switch size := math.Abs(v); {
+	case size >= 999.5:
 		return fmt.Sprintf("%.0f", v)
+	case size > 0 && size < 1e-4:
+		return "≈0"
 	}
 	return fmt.Sprintf("%.4g", v)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 )
 
 // none stands where there is nothing to show.
@@ -94,11 +93,13 @@ func percent(v float64) string {
 }
 
 // figure writes a term of a score as `pointsman explain` does: whole from 1000 on,
-// with four digits below.
+// with four digits below. What would need an exponent is about 0.
 func figure(v float64) string {
-	if math.Abs(v) >= 999.5 {
+	switch size := math.Abs(v); {
+	case size >= 999.5:
 		return strconv.FormatFloat(v, 'f', 0, 64)
+	case size > 0 && size < 1e-4:
+		return "≈0"
 	}
-	s := strconv.FormatFloat(v, 'g', 4, 64)
-	return strings.Replace(s, "e+0", "e", 1)
+	return strconv.FormatFloat(v, 'g', 4, 64)
 }

@@ -272,7 +272,7 @@ func TestFormats(t *testing.T) {
 		count(1234567): "1\u202f234\u202f567", count(-1234): "-1\u202f234", count(uint64(1e9)): "1G", count(999): "999",
 		seconds(-1): "–", seconds(0): "0 s", seconds(.0123): "12 ms", seconds(1.26): "1.3 s", seconds(75): "75 s", seconds(300): "5 min", seconds(7200): "2 h", seconds(1e6): "12 d",
 		percent(.999): "100 %", percent(-1): "–", short(999.96): "1.00k", short(12345): "12.3k", short(.04): "0.04", short(5): "5", age(-1): "never",
-		figure(1234.56): "1235", figure(.00012346): "0.0001235", figure(-.5): "-0.5", plural(1, "replica"): "1 replica", plural(2, "replica"): "2 replicas",
+		figure(1234.56): "1235", figure(.00012346): "0.0001235", figure(9.5e-10): "≈0", figure(-9.5e-5): "≈0", figure(-.5): "-0.5", plural(1, "replica"): "1 replica", plural(2, "replica"): "2 replicas",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
