@@ -288,7 +288,7 @@ func (l *Live) print(w io.Writer) {
 		return
 	}
 	if l.End == "" {
-		step("heard", false, "", "the proxy served it, but no log line came: is the feed's log in this frontend or server?")
+		step("reported", false, "", "the proxy served it, but no log line came: is the feed's log in this frontend or server?")
 		return
 	}
 	step("served by", l.ServedBy == l.Decided, l.ServedBy, fmt.Sprintf("%q, not the replica that was decided", l.ServedBy))
@@ -296,9 +296,9 @@ func (l *Live) print(w io.Writer) {
 	if l.FirstByte {
 		first = fmt.Sprintf("after %.0f ms", 1000*l.TTFT)
 	}
-	step("first byte heard", true, first, "")
-	step("end heard", l.End == "served", l.End, l.End)
+	step("first byte", true, first, "")
+	step("end", l.End == "served", l.End, l.End)
 	if l.OK {
-		fmt.Fprintln(w, "asked, decided, heard")
+		fmt.Fprintln(w, "asked, decided, reported")
 	}
 }

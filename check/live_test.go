@@ -17,13 +17,13 @@ func TestLive(t *testing.T) {
 		name, request, want string
 		status              int
 	}{
-		{"all", "{" + all + "}", "asked             yes, for pool llama\ndecided           r1 (least_work)\nserved by         r1\nfirst byte heard  after 12 ms\nend heard         served\nasked, decided, heard\n", 200},
+		{"all", "{" + all + "}", "asked             yes, for pool llama\ndecided           r1 (least_work)\nserved by         r1\nfirst byte        after 12 ms\nend               served\nasked, decided, reported\n", 200},
 		{"not asked", "null", "asked             NO: the agent got no question: ", 200},
 		{"not decided", `{"pool":"llama","why":"no replica"}`, "decided           NO: no replica was chosen: no replica\n", 503},
-		{"not heard", `{"pool":"llama","server":"r1"}`, "heard             NO: the proxy served it, but no log line came", 200},
+		{"not reported", `{"pool":"llama","server":"r1"}`, "reported          NO: the proxy served it, but no log line came", 200},
 		{"elsewhere", "{" + strings.Replace(all, `"served_by":"r1"`, `"served_by":"r2"`, 1) + "}", `served by         NO: "r2", not the replica that was decided`, 200},
-		{"no first byte", "{" + strings.Replace(all, "true", "false", 1) + "}", "first byte heard  not reported: nginx logs none", 200},
-		{"failed", "{" + strings.Replace(all, `"end":"served"`, `"end":"server_error"`, 1) + "}", "end heard         NO: server_error\n", 500},
+		{"no first byte", "{" + strings.Replace(all, "true", "false", 1) + "}", "first byte        not reported: nginx logs none", 200},
+		{"failed", "{" + strings.Replace(all, `"end":"served"`, `"end":"server_error"`, 1) + "}", "end               NO: server_error\n", 500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			watched, marked := "", ""
@@ -52,7 +52,7 @@ func TestLive(t *testing.T) {
 			if watched == "" || watched != marked {
 				t.Errorf("watched %q, marked %q", watched, marked)
 			}
-			if !strings.Contains(b.String(), c.want) || (err == nil) != strings.HasSuffix(b.String(), "\nasked, decided, heard\n") || c.name == "all" && err != nil || err != nil && !errors.Is(err, ErrLive) {
+			if !strings.Contains(b.String(), c.want) || (err == nil) != strings.HasSuffix(b.String(), "\nasked, decided, reported\n") || c.name == "all" && err != nil || err != nil && !errors.Is(err, ErrLive) {
 				t.Errorf("%v\n%s", err, b.String())
 			}
 		})
@@ -71,7 +71,7 @@ func TestLiveFindsTheModel(t *testing.T) {
 	}))
 	defer agent.Close()
 	for _, c := range []struct{ models, want string }{
-		{`{"object":"list","data":[{"id":"m7"},{"id":"m8"}]}`, "asked, decided, heard\n"},
+		{`{"object":"list","data":[{"id":"m7"},{"id":"m8"}]}`, "asked, decided, reported\n"},
 		{`{"data":[]}`, `it was asked for the model "default": name another with --model`},
 		{`<html>`, `it was asked for the model "default": name another with --model`},
 	} {

@@ -19,7 +19,7 @@ type checkCmd struct {
 	NginxConfig   string   `name:"nginx-config" type:"path" help:"Your own nginx.conf, likewise, with the rendered files installed."`
 	Backend       []string `help:"A backend or upstream of engines, for the warnings; by default those that look like it."`
 	Lint          bool     `help:"Only warn of what hurts LLM traffic in your own configuration; needs no pointsman."`
-	Live          string   `placeholder:"URL" help:"Send one small request to this URL through the proxy, such as https://host/v1/chat/completions, and report whether the running agent was asked, decided, and received the outcome."`
+	Live          string   `placeholder:"URL" help:"Send one small request to this URL through the proxy, such as https://host/v1/chat/completions, and report whether the running agent was asked, decided, and got a report of the outcome."`
 	Admin         string   `default:"${default_admin}" help:"For --live: admin address of the agent (${default})."`
 	Model         string   `help:"For --live: the model to ask for; by default the first that a pool lists, or that an engine behind the proxy serves."`
 	Header        []string `sep:"none" help:"For --live: a header, such as 'Authorization: Bearer …'."`

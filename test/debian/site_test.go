@@ -176,7 +176,7 @@ func (m *machine) live(url string) {
 		return !strings.Contains(out, "asked             NO")
 	})
 	out := m.run("pointsman check --live " + url)
-	for _, word := range []string{"asked", "decided", "heard"} {
+	for _, word := range []string{"asked", "decided", "reported"} {
 		if !strings.Contains(out, word) {
 			m.t.Errorf("check --live says nothing of %q:\n%s", word, out)
 		}

@@ -31,7 +31,7 @@ var nginxShapes = map[string]shape{
 }
 
 // TestAttachNginx attaches to an nginx that serves, by the command alone: every
-// request is then decided and its outcome heard, none fails when the agent dies,
+// request is then decided and its outcome reported, none fails when the agent dies,
 // and detaching restores every byte.
 func TestAttachNginx(t *testing.T) {
 	list := rig.Nginxes(t)

@@ -21,8 +21,8 @@ func TestCheckLive(t *testing.T) {
 			return string(out), err
 		}
 		out, err := live()
-		if err != nil || !strings.HasSuffix(out, "\nasked, decided, heard\n") || !strings.Contains(out, "asked             yes, for pool "+rig.Pool) ||
-			s.Can.Runtime && !strings.Contains(out, "first byte heard  after ") {
+		if err != nil || !strings.HasSuffix(out, "\nasked, decided, reported\n") || !strings.Contains(out, "asked             yes, for pool "+rig.Pool) ||
+			s.Can.Runtime && !strings.Contains(out, "first byte        after ") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if out, err := live("--model", "nobody"); err == nil || !strings.Contains(out, "decided           NO: no pool serves the model") {

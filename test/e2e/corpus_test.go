@@ -231,7 +231,7 @@ func (u *user) live() {
 	for name, value := range c.Header {
 		args = append(args, "--header", name+": "+value)
 	}
-	if out := attachCommand(u.Site, args...); !strings.HasSuffix(out, "\nasked, decided, heard\n") {
+	if out := attachCommand(u.Site, args...); !strings.HasSuffix(out, "\nasked, decided, reported\n") {
 		u.T.Errorf("check --live: %s", out)
 	}
 }
