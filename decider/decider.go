@@ -106,6 +106,17 @@ func (d *Decider) Replace(c Config) (retire func()) {
 // Pools returns the pools in the order of the configuration.
 func (d *Decider) Pools() []*Pool { return *d.pools.Load() }
 
+// Locked reports whether a pool is locked now, so that a report may have to wait.
+func (d *Decider) Locked() bool {
+	for _, p := range d.Pools() {
+		if !p.mu.TryLock() {
+			return true
+		}
+		p.mu.Unlock()
+	}
+	return false
+}
+
 // Pool returns the pool of that name, or nil.
 func (d *Decider) Pool(name string) *Pool {
 	for _, p := range d.Pools() {

@@ -20,8 +20,9 @@ import (
 )
 
 // Feed reads the log lines that nginx sends by syslog over UDP, and reports
-// outcomes to the decider. One loop only empties the socket into a bounded queue;
-// lines that do not fit are dropped and counted. Feed never writes.
+// outcomes to the decider. Who reads a line handles it, unless a pool is locked or other
+// lines wait. Such lines go to a bounded queue, so that the socket is emptied meanwhile;
+// those that do not fit are dropped and counted. Feed never writes.
 type Feed struct {
 	decider *decider.Decider
 	servers *Servers
@@ -30,6 +31,8 @@ type Feed struct {
 	log     *slog.Logger
 	port    atomic.Int64 // of the socket; 0 before there is one
 	queue   chan *datagram
+	waiting atomic.Int64 // lines of the queue that are not handled yet
+	lines   sync.Mutex   // held by who handles one
 	free    sync.Pool
 	broken  brokenAnswers
 
@@ -109,14 +112,30 @@ func (f *Feed) Serve(c net.PacketConn) error {
 			}
 			continue // an error of another socket, such as port unreachable
 		}
+		if f.handleNow(d.text[:n]) {
+			continue
+		}
 		d.n = n
+		f.waiting.Add(1)
 		select {
 		case f.queue <- d:
 			d = f.free.Get().(*datagram)
 		default:
+			f.waiting.Add(-1)
 			f.Dropped.Inc()
 		}
 	}
+}
+
+// handleNow handles a line at once, unless that may take long or others come first. A
+// goroutine of its own would have to be woken for each line.
+func (f *Feed) handleNow(line []byte) bool {
+	if f.waiting.Load() > 0 || f.decider.Locked() || !f.lines.TryLock() {
+		return false
+	}
+	defer f.lines.Unlock()
+	f.line(line)
+	return true
 }
 
 // drainPause is how long a datagram may take that is on its way at the end.
@@ -147,7 +166,10 @@ func (f *Feed) Close() {
 // handle handles the lines of the queue until it is closed.
 func (f *Feed) handle() {
 	for d := range f.queue {
+		f.lines.Lock()
 		f.line(d.text[:d.n])
+		f.lines.Unlock()
+		f.waiting.Add(-1)
 		f.free.Put(d)
 	}
 }

@@ -111,3 +111,48 @@ func TestSignsOfFaults(t *testing.T) {
 		t.Errorf("%v", found)
 	}
 }
+
+// slow is a policy that takes until its channel is closed.
+type slow chan struct{}
+
+func (s slow) Rank(_ *decider.Request, v *decider.View, dst []int) []int {
+	<-s
+	return append(dst, v.Candidates[0])
+}
+
+// While a pool is locked, the socket is emptied.
+func TestFeedReadsWhileAPoolIsLocked(t *testing.T) {
+	d := newDecider()
+	policy := make(slow)
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{Name: "llama", Policy: policy, PolicyName: "slow", PolicyKey: "slow", Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "10.0.0.1:8000"}}}}})
+	f := NewFeed(d, NewServers(d), &link.Link{}, "", newSet(), silent)
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Serve(c)
+	decided := make(chan struct{})
+	go func() {
+		var decision decider.Decision
+		pool := d.Pool("llama")
+		pool.Decide(&decider.Request{ID: decider.ParseID([]byte(fmt.Sprintf("%032x", 1))), Pool: pool}, &decision)
+		close(decided)
+	}()
+	eventually(t, "the pool is locked", d.Locked)
+	out, err := net.Dial("udp", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	const n = 3000 // more than the kernel's buffer holds
+	for i := range n {
+		fmt.Fprintf(out, `<190>Nov 20 16:48:19 pm: {"id":"%032x","srv":"pm~llama~r1","addr":"%s : 10.0.0.1:8000","ust":"200 : 200","status":"200","done":"OK"}`, i, sock)
+		if i%50 == 0 {
+			eventually(t, "the socket is emptied", func() bool { return int(f.waiting.Load()) >= i-50 })
+		}
+	}
+	close(policy)
+	<-decided
+	eventually(t, "all is handled", func() bool { return f.Lines.Get() == n && f.waiting.Load() == 0 })
+	f.Close()
+}
