@@ -109,13 +109,21 @@ func (m *cacheModel) reset(r *Replica, follower uint64) {
 	m.resize(r)
 }
 
+// ask counts r, which waits, for the blocks of its prompt that some replica has: the demand
+// for them is there before r is sent.
+func (m *cacheModel) ask(r *Request, now time.Duration) {
+	if m.model != nil {
+		r.asked = m.model.Ask(r.Blocks, kvcache.Milliseconds(now))
+	}
+}
+
 // reserve notes that the request of v is on its way to its replica.
 func (m *cacheModel) reserve(v *reservation, now time.Duration) {
 	v.cache, v.pinned = v.replica.cache, false
 	if v.cache == nil {
 		return
 	}
-	v.cache.Reserve(v.request.Blocks, kvcache.Milliseconds(now))
+	v.cache.Reserve(v.request.Blocks, v.request.asked, kvcache.Milliseconds(now))
 	if v.started {
 		m.pin(v)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"pointsman/decider/kvcache"
 	"pointsman/decider/queue"
 )
 
@@ -274,4 +275,38 @@ func TestLongLineReachesIdleReplicas(t *testing.T) {
 	if n := elsewhere(2 * worth); n == 0 {
 		t.Error("a long line beside an idle replica")
 	}
+}
+
+// TestHeldRequestsAreDemand: requests that wait count as requests for their prefix as soon as
+// they come, in all agents, and not again when they are sent.
+func TestHeldRequestsAreDemand(t *testing.T) {
+	c := newCouple(t, Admission{}, func(p *PoolConfig) { p.CacheTokens = 1 << 20 })
+	prompt := func(r *Request) { r.Blocks = []uint64{7, 8} }
+	rate := func(what string, want float64) {
+		t.Helper()
+		for i := range c.d {
+			if got, _ := c.pool(i).caches.model.Requests(7, kvcache.Milliseconds(c.clock.now)); got != want {
+				t.Errorf("%s: agent %d knows of %v requests for the prefix, want %v", what, i, got, want)
+			}
+		}
+	}
+	running := []*client{submit(c.pool(0), prompt), submit(c.pool(0))}
+	c.share()
+	rate("one computes it", 0)
+	for i := range 6 {
+		running = append(running, submit(c.pool(i%2), prompt))
+		c.share()
+	}
+	c.want("both replicas are full", 6)
+	rate("six wait", 6)
+	for k := 0; k < len(running); k++ {
+		pool := c.pool(0)
+		if k >= 2 {
+			pool = c.pool(k % 2)
+		}
+		finish(pool, running[k])
+		c.share()
+	}
+	c.want("all were sent", 0)
+	rate("all were sent", 6)
 }

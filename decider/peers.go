@@ -215,6 +215,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 		return AppliedBefore
 	}
 	r := e.request(p)
+	r.asked = p.admission.elsewhere.asked(e.ID)
 	v = p.account.accept(from, &r, e, replica, now)
 	x.held++
 	p.admission.sent(v, 1)

@@ -155,6 +155,7 @@ func (s *peers) heldElsewhere(from string, x *peer, e *Event, now time.Duration)
 	a.queue.Add(entry, held{request: r, elsewhere: &elsewhere{from: from, listed: x.list}}, now-min(e.Age+e.Late, mostWait), p.load.poolSpeed())
 	a.elsewhere.n++
 	a.elsewhere.blocks += len(r.Blocks)
+	p.caches.ask(r, now)
 	return AppliedNow
 }
 
@@ -177,6 +178,17 @@ func (s *peers) notHeldElsewhere(from string, e *Event) Applied {
 		}
 	}
 	return AppliedBefore
+}
+
+// asked is how many blocks the request of that id, which another agent holds, was counted for.
+func (h *holdsElsewhere) asked(id ID) int {
+	if h.n == 0 {
+		return 0
+	}
+	if it := h.pool.admission.queue.Find(id); it != nil && it.Value.elsewhere != nil {
+		return it.Value.request.asked
+	}
+	return 0
 }
 
 // sent charges a request that another agent has sent against its tenant's

@@ -63,7 +63,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	*d = Decision{Pool: p.name}
+	*d, r.asked = Decision{Pool: p.name}, 0
 	p.stats.Decisions++
 	if tooLate(p, r, d) {
 		return false, nil
@@ -119,6 +119,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		return a.full(r, d, maySpill, now)
 	}
 	it.Value.waiter = w
+	p.caches.ask(r, now)
 	p.report.held(it, now)
 	a.count(r).Held++
 	return true, nil

@@ -79,10 +79,10 @@ func (c *Cache) SetCapacity(blocks int) {
 }
 
 // Reserve adds a request that is on its way. It evicts other blocks for it at once, so that
-// the next request finds them gone.
-func (c *Cache) Reserve(blocks []uint64, now uint32) {
-	for _, key := range blocks {
-		e := &c.entries[c.ensure(key, now)]
+// the next request finds them gone. For the first asked blocks, Model.Ask has counted it.
+func (c *Cache) Reserve(blocks []uint64, asked int, now uint32) {
+	for k, key := range blocks {
+		e := &c.entries[c.ensure(key, k >= asked, now)]
 		if !e.inUse() {
 			c.used++
 		}
@@ -159,7 +159,7 @@ func (c *Cache) Unpin(blocks []uint64, unkeyed int) {
 // requests any further: the blocks become the last to be evicted.
 func (c *Cache) Touch(blocks []uint64, now uint32) {
 	for k := len(blocks) - 1; k >= 0; k-- {
-		i := c.ensure(blocks[k], now)
+		i := c.ensure(blocks[k], true, now)
 		if c.entries[i].next != unlisted {
 			c.unlink(i)
 		}
@@ -278,8 +278,8 @@ func (c *Cache) find(key uint64) uint32 {
 }
 
 // ensure returns the place of key, adding it if it is absent.
-func (c *Cache) ensure(key uint64, now uint32) uint32 {
-	there := c.index.add(key, c.bit, now)&c.bit != 0
+func (c *Cache) ensure(key uint64, count bool, now uint32) uint32 {
+	there := c.index.add(key, c.bit, count, now)&c.bit != 0
 	if there || c.source != 0 {
 		if i := c.find(key); i != 0 {
 			return i

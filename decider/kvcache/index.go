@@ -59,11 +59,11 @@ func (x *index) find(key uint64) *indexEntry {
 	}
 }
 
-// add gives key to the replicas of mask, for a request at now. It returns the
-// replicas that had it before.
-func (x *index) add(key, mask uint64, now uint32) (before uint64) {
+// add gives key to the replicas of mask, for a request at now, which it counts if asked to.
+// It returns the replicas that had it before.
+func (x *index) add(key, mask uint64, count bool, now uint32) (before uint64) {
 	e, before := x.set(key, mask, now)
-	if before != 0 {
+	if before != 0 && count {
 		e.count(now)
 	}
 	return before

@@ -121,3 +121,25 @@ func (m *Model) Requests(key uint64, now uint32) (rate, age float64) {
 	}
 	return float64(sum), float64(oldest)
 }
+
+// Ask counts a request that waits for those of its leading blocks that some replica has, and
+// returns how many these are.
+func (m *Model) Ask(blocks []uint64, now uint32) int {
+	for k, key := range blocks {
+		if !m.ask(key, now) {
+			return k
+		}
+	}
+	return len(blocks)
+}
+
+// ask counts a request for a block, and reports whether some replica has it.
+func (m *Model) ask(key uint64, now uint32) bool {
+	for _, index := range m.indexes {
+		if e := index.find(key); e != nil {
+			e.count(now)
+			return true
+		}
+	}
+	return false
+}

@@ -110,7 +110,7 @@ func TestModelAgainstPlainLists(t *testing.T) {
 			},
 			"reserve": func(t *rapid.T) {
 				q := naiveRequest{blocks: chain.Draw(t, "blocks"), slot: slot(), unkeyed: rapid.IntRange(0, 2).Draw(t, "unkeyed")}
-				x.At(q.slot).Reserve(q.blocks, 0)
+				x.At(q.slot).Reserve(q.blocks, 0, 0)
 				for _, k := range q.blocks {
 					models[q.slot].reserved[k]++
 				}
@@ -213,7 +213,7 @@ func fill(n int, shared float64) *Model {
 					blocks[b] = chance.Uint64()
 				}
 			}
-			m.Reserve(blocks, 0)
+			m.Reserve(blocks, 0, 0)
 			m.Pin(blocks, 0)
 			m.Unpin(blocks, 0)
 		}
@@ -252,7 +252,7 @@ func TestModelIsBounded(t *testing.T) {
 		for b := range blocks {
 			blocks[b] = chance.Uint64()
 		}
-		m.Reserve(blocks, 0)
+		m.Reserve(blocks, 0, 0)
 		m.Pin(blocks, 1)
 		m.Unpin(blocks, 1)
 	}
@@ -305,7 +305,7 @@ func (m *Model) bytes() (n int) {
 func TestAge(t *testing.T) {
 	m := new(Model)
 	c := m.Add(0, 10)
-	ask := func(now uint32) { c.Reserve([]uint64{7}, now) }
+	ask := func(now uint32) { c.Reserve([]uint64{7}, 0, now) }
 	age := func(now uint32) float64 { _, a := m.Requests(7, now); return a }
 	ask(1000) // computes it
 	ask(5000)
@@ -327,13 +327,43 @@ func TestAge(t *testing.T) {
 	}
 }
 
+// TestAsk: a request that waits counts once for each leading block that some replica has,
+// and no more when it is sent.
+func TestAsk(t *testing.T) {
+	m := new(Model)
+	for slot := range groupSize + 1 {
+		m.Add(slot, 10)
+	}
+	last := m.At(groupSize) // in the second index
+	m.At(0).Reserve([]uint64{1, 2}, 0, 0)
+	last.Reserve([]uint64{1}, 0, 0)
+	asked := m.Ask([]uint64{1, 2, 3, 4}, 0)
+	if asked != 2 {
+		t.Errorf("counted for %d blocks, want 2", asked)
+	}
+	want := func(when string, rates ...float64) {
+		t.Helper()
+		for k, rate := range rates {
+			if got := m.RequestRate(uint64(k+1), 0); got != rate {
+				t.Errorf("%s: %v requests for block %d, want %v", when, got, k+1, rate)
+			}
+		}
+	}
+	want("it waits", 1, 1, 0, 0)
+	last.Reserve([]uint64{3}, 0, 0)
+	m.At(0).Reserve([]uint64{1, 2, 3, 4}, asked, 0)
+	want("it is sent", 1, 1, 0, 0) // 3 is in the other index only
+	m.At(0).Reserve([]uint64{1, 2, 3, 4}, 0, 0)
+	want("one that did not wait", 2, 2, 1, 1)
+}
+
 // TestExpect: room for blocks that are to come changes nothing but that.
 func TestExpect(t *testing.T) {
 	for _, n := range []int{-1, 0, 1, 7, 1000, 5000} {
 		var m, other Model
 		c, plain := m.Add(0, 1000), other.Add(0, 1000)
 		for _, x := range []*Cache{c, plain} {
-			x.Reserve([]uint64{1, 2, 3}, 0)
+			x.Reserve([]uint64{1, 2, 3}, 0, 0)
 		}
 		c.Expect(n)
 		var keys []uint64

@@ -80,7 +80,7 @@ func TestOffloadedPrediction(t *testing.T) {
 	}
 	c.Offload(6)
 	send := func(keys ...uint64) {
-		c.Reserve(keys, 0)
+		c.Reserve(keys, 0, 0)
 		c.Pin(keys, 0)
 		c.Unpin(keys, 0)
 	}
