@@ -232,12 +232,12 @@ func TestQueueFallsByTheClockWithoutReports(t *testing.T) {
 	}
 
 	p, clock = newTestPool(LeastWork{}, 1)
-	for n := range 9 {
+	for n := range 20 {
 		_, id := decide(p, document(n, 4, 0))
 		clock.now += time.Second
 		p.Finished(Outcome{ID: id, Server: []byte("r0"), TTFT: 400 * time.Millisecond})
 	}
-	decide(p, document(10, 4, 0))
+	decide(p, document(20, 4, 0))
 	if got := backlogs(p, clock, 10*time.Second)[0]; got != 0 {
 		t.Errorf("streamed, but first tokens are never reported: %v tokens after 10 s", got)
 	}

@@ -2,27 +2,39 @@ package decider
 
 // The speed of a replica is the cost of what it computed over the time that it took, both
 // decayed by speedMemory of busy time, and drawn towards the pool's mean as if that had
-// been measured for speedPrior. A single sample counts for at most sampleSpread times more
-// or less than expected, and for a quarter of the memory: lengths are what clients claim.
+// been measured for speedPrior. A few false samples must not lead it, since lengths are what
+// clients claim and what is cached is a guess: a sample counts for at most sampleSpread
+// times more or less than expected, and for at most sampleWeight usual ones.
 const (
 	speedMemory  = 120.0 // seconds
 	speedPrior   = 20.0  // seconds
-	sampleSpread = 8
+	sampleSpread = 2.5
+	sampleWeight = 2
+	// usualOver is over how many samples the usual one is a mean.
+	usualOver = 32
 )
 
 // rateEstimator learns a rate from samples of an amount and the time it took.
-type rateEstimator struct{ amount, seconds float64 }
+type rateEstimator struct {
+	amount, seconds float64
+	usual           float64 // seconds that a sample is expected to take, 0 before the first
+}
 
 // add takes in a sample, given the rate expected.
 func (e *rateEstimator) add(amount, seconds, expected float64) {
 	if !(amount > 0) || !(seconds >= 0) {
 		return
 	}
-	seconds = min(max(seconds, amount/expected/sampleSpread), amount/expected*sampleSpread)
-	if seconds > speedMemory/4 {
-		amount, seconds = amount*speedMemory/4/seconds, speedMemory/4
+	due := amount / expected
+	if e.usual == 0 {
+		e.usual = due
 	}
-	keep := 1 - seconds/speedMemory
+	if most := min(sampleWeight*e.usual, speedMemory/4); due > most {
+		amount, seconds, due = amount*most/due, seconds*most/due, most
+	}
+	e.usual += (due - e.usual) / usualOver
+	seconds = min(max(seconds, due/sampleSpread), due*sampleSpread)
+	keep := max(0, 1-seconds/speedMemory)
 	e.amount = e.amount*keep + amount
 	e.seconds = e.seconds*keep + seconds
 }

@@ -154,7 +154,7 @@ func (x *restore) names() {
 	x.replicas = []*Replica{}
 	for i := 0; i < n && !d.bad; i++ {
 		r := p.found(d.text(longestName), d.text(longestName))
-		speed := rateEstimator{d.number(mostLearned), d.number(mostLearned)}
+		speed := rateEstimator{amount: d.number(mostLearned), seconds: d.number(mostLearned)}
 		seen, context := d.count(mostContext*mostSeen), d.count(mostContext)
 		ttft := latency{some: d.flags(1)[0], mean: time.Duration(d.count(math.MaxInt32)) * time.Microsecond, at: now - d.age() - x.old}
 		limit := concurrency{found: d.count(mostFound), at: now - d.age() - x.old}
@@ -280,12 +280,12 @@ func (x *restore) learned() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, l := p.clock(), &p.load
-	speed := rateEstimator{d.number(mostLearned), d.number(mostLearned)}
+	speed := rateEstimator{amount: d.number(mostLearned), seconds: d.number(mostLearned)}
 	typical, reported, reportedAt := d.number(mostLearned), d.number(1), now-d.age()-x.old
 	asked := demand{sum: d.number(mostLearned), at: now - x.old, some: d.flags(1)[0], since: now - d.age() - x.old}
 	text, tokens := d.number(mostLearned), d.number(mostLearned)
 	delay := time.Duration(d.count(int(5*time.Second/time.Microsecond))) * time.Microsecond
-	departure := rateEstimator{d.number(mostLearned), d.number(mostLearned)}
+	departure := rateEstimator{amount: d.number(mostLearned), seconds: d.number(mostLearned)}
 	if d.bad {
 		return
 	}
