@@ -36,7 +36,7 @@ func TestAnUpgradedEngineIsAskedAnew(t *testing.T) {
 	w := NewWatch(d, vm.NewSet(), slog.New(slog.DiscardHandler))
 	w.Configure(map[string]PoolOptions{"llama": {}})
 	var anew atomic.Pointer[string]
-	w.Anew = func(address string) { anew.Store(&address) }
+	w.Anew = func(address string, _ bool) { anew.Store(&address) }
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()

@@ -27,8 +27,9 @@ type Watch struct {
 	running sync.WaitGroup
 
 	// Anew, unless nil, is called when the engine at an address may be another one than
-	// before, as it has restarted or did not answer for a while. It is set before Run.
-	Anew func(address string)
+	// before, as it has restarted or, if not restarted, did not answer for a while. It is
+	// set before Run.
+	Anew func(address string, restarted bool)
 
 	mu        sync.Mutex             // guards what follows
 	options   map[string]PoolOptions // by pool
@@ -84,9 +85,9 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-func (w *Watch) anew(address string) {
+func (w *Watch) anew(address string, restarted bool) {
 	if w.Anew != nil {
-		w.Anew(address)
+		w.Anew(address, restarted)
 	}
 }
 
@@ -113,7 +114,7 @@ func (w *Watch) check(ctx context.Context) {
 				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics, Rank: s.rank}, metrics.Events{
 					Adapters:      func(names []string) { w.decider.Adapters(p, m.Name, names) },
 					ModelsUnknown: func() { w.decider.ModelsUnknown(p, m.Name) },
-					Anew:          func() { w.anew(m.Address) },
+					Anew:          func(restarted bool) { w.anew(m.Address, restarted) },
 				})
 			}
 			if tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {

@@ -80,7 +80,7 @@ func TestAnotherEngineIsAskedAnew(t *testing.T) {
 			if b := r.pool.Bounds(); b.Known {
 				context = b.Context
 			}
-			if context != c.context || s.Restarts != c.restarts || r.anew != c.anew || s.Engine != c.kind {
+			if context != c.context || s.Restarts != c.restarts || r.anew != c.anew || r.renewed != (c.restarts > 0) || s.Engine != c.kind {
 				t.Errorf("%s: context of %d tokens, %d restarts, asked anew %d times, is %s", c.name, context, s.Restarts, r.anew, s.Engine)
 			}
 			if said := strings.Contains(r.log.String(), "another engine serves here now"); said != (c.kind != "vllm") {

@@ -98,7 +98,8 @@ type rig struct {
 	pool     *decider.Pool
 	poller   *Poller
 	scrapers []*Scraper
-	anew     int // calls of Anew
+	anew     int  // calls of Anew
+	renewed  bool // the last one was for a restart
 	log      strings.Builder
 }
 
@@ -118,7 +119,7 @@ func newRig(o Options, engines ...*fakeEngine) *rig {
 	r.poller.fetcher = func(address string) fetcher { return byAddress[address] }
 	for _, m := range c.Replicas {
 		r.scrapers = append(r.scrapers, r.poller.Add(r.pool, m.Name, m.Address, o, Events{
-			Adapters: func([]string) {}, ModelsUnknown: func() { d.ModelsUnknown(r.pool, m.Name) }, Anew: func() { r.anew++ },
+			Adapters: func([]string) {}, ModelsUnknown: func() { d.ModelsUnknown(r.pool, m.Name) }, Anew: func(restarted bool) { r.anew, r.renewed = r.anew+1, restarted },
 		}))
 	}
 	return r

@@ -21,15 +21,15 @@ type Events struct {
 	Adapters func(names []string)
 	// ModelsUnknown: the engine has restarted, and does not list its models.
 	ModelsUnknown func()
-	// Anew: the engine may be another one than before, as it has restarted or did not
-	// answer for a while. What was learned of its API is to be asked again.
-	Anew func()
+	// Anew: the engine may be another one than before, as it has restarted or, if not
+	// restarted, did not answer for a while. What was learned of its API is to be asked again.
+	Anew func(restarted bool)
 }
 
 // askAnew has what was learned of the engine asked again.
-func (s *Scraper) askAnew(now time.Duration) {
+func (s *Scraper) askAnew(now time.Duration, restarted bool) {
 	s.dueModels, s.modelsOld = now, true
-	s.events.Anew()
+	s.events.Anew(restarted)
 }
 
 // handleModels handles the answer to the request for the list of models. Without an answer

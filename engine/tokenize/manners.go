@@ -56,11 +56,14 @@ func (t *Tokenizer) learn(address string, change func(*manners)) {
 	change(m)
 }
 
-// Forget has the engine at an address asked anew: what its API is, and the tokens of prompts
-// that are known, which another model or template would change.
-func (t *Tokenizer) Forget(address string) {
+// Forget has the engine at an address asked anew what its API is and, if it has restarted,
+// for the tokens of known prompts too: another model or template would change them. An
+// engine that only did not answer may be overloaded, and gets no such calls.
+func (t *Tokenizer) Forget(address string, restarted bool) {
 	t.forget(address)
-	t.forgotten.Store(t.now().UnixNano())
+	if restarted {
+		t.forgotten.Store(t.now().UnixNano())
+	}
 }
 
 // forget forgets what the API of the engine at an address is.

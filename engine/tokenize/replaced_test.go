@@ -21,9 +21,9 @@ import (
 func TestAsksForRenderAgain(t *testing.T) {
 	for name, change := range map[string]func(b *bench, address string){
 		"nothing happens": func(*bench, string) {},
-		"forgotten":       func(b *bench, address string) { b.tokenizer.Forget(address) },
+		"forgotten":       func(b *bench, address string) { b.tokenizer.Forget(address, false) },
 		"another is forgotten": func(b *bench, address string) {
-			b.tokenizer.Forget("10.0.0.1:1")
+			b.tokenizer.Forget("10.0.0.1:1", true)
 		},
 		"much later": func(b *bench, _ string) {
 			b.tokenizer.now = func() time.Time { return time.Now().Add(learnedFor + time.Second) }
@@ -117,7 +117,9 @@ func TestTokensAreRefreshed(t *testing.T) {
 	expect("first", 20, 1)
 	count.Store(30)
 	expect("known", 20, 1)
-	b.tokenizer.Forget(address)
+	b.tokenizer.Forget(address, false)
+	expect("an engine that did not answer for a while", 20, 1)
+	b.tokenizer.Forget(address, true)
 	expect("another engine, while it is asked", 20, 2)
 	expect("another engine", 30, 2)
 	count.Store(40)
@@ -125,7 +127,7 @@ func TestTokensAreRefreshed(t *testing.T) {
 	expect("later, while it is asked", 30, 3)
 	expect("later", 40, 3)
 	status.Store(404)
-	b.tokenizer.Forget(address)
+	b.tokenizer.Forget(address, true)
 	for range 3 {
 		expect("an engine that does not answer", 40, 4)
 	}
@@ -138,7 +140,7 @@ func TestTokensAreRefreshed(t *testing.T) {
 		}
 	}
 	refuse("refused", 1)
-	b.tokenizer.Forget(address)
+	b.tokenizer.Forget(address, true)
 	refuse("refused by the next one", 1)
 	status.Store(200)
 	refuse("answered", 1)

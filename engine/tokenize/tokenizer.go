@@ -34,7 +34,7 @@ type Tokenizer struct {
 	peers map[string]*manners // what is known of the engines, by address
 
 	now       func() time.Time // time.Now, except in tests
-	forgotten atomic.Int64     // when Forget was last called, in Unix nanoseconds
+	forgotten atomic.Int64     // when an engine last restarted, in Unix nanoseconds
 
 	exact, prefix, engine, ids *metrics.Counter
 	empty, cut, late, failed   *metrics.Counter
