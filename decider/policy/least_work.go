@@ -23,13 +23,15 @@ import "pointsman/decider"
 // requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
 // long they have come and t the time to compute the copy: the requests of one task come at
 // once, and wait for the copy like the first. pressure is the memory that the requests
-// there need beyond the cache, and a part of what they will need when they have grown. Ties
+// there and this one need beyond the cache, what those there need times ten, since memory is
+// freed more slowly than prompts are computed, and a part of what they will need when they
+// have grown. Ties
 // go to the emptier cache.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
-// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md and
-// 0019-the-longest-prompts.md say how they were found.
+// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
+// 0019-the-longest-prompts.md and 0024-what-does-not-fit.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
 	queue     float64 // added per request queued on a replica
@@ -41,11 +43,12 @@ type weights struct {
 	long      float64 // the same, times the square of its length in typical ones
 	running   float64 // tokens per request on the replica: each slows the others
 	memory    float64 // tokens per token in use there
+	excess    float64 // added per token in use there that does not fit: it waits until other requests have ended
 	growth    float64 // tokens per token that will not fit when the requests there have grown
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, growth: 0.2}
+var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -107,8 +110,8 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		full := fullCache * float64(replica.CacheTokens())
 		pressure := 0.0
 		if grown := needed + m*grows - full; grown > 0 {
-			pressure = max(0, needed-full)
-			pressure += w.growth * (grown - pressure)
+			excess := max(0, needed-full)
+			pressure = excess + w.excess*max(0, inUse-full) + w.growth*(grown-excess)
 		}
 		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
 		t := (*[9]float64)(v.Row(c))

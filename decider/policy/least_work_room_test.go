@@ -44,3 +44,24 @@ func TestLeastWorkLooksAheadOfAnswers(t *testing.T) {
 		}
 	}
 }
+
+// What does not fit waits until other requests have ended, which takes longer than to
+// compute as many tokens.
+func TestLeastWorkAvoidsFullCaches(t *testing.T) {
+	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
+		p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
+		for _, r := range []string{"r0", "r1"} {
+			p.SetInFlight(r, 40)
+		}
+		at := func(usage float64) map[string]float64 {
+			p.Clock.Advance(2 * time.Second)
+			p.Engine("r0").Signals(decider.Signals{Running: 40, KVUsage: usage})
+			p.Engine("r1").Signals(decider.Signals{Running: 40, KVUsage: 0.5})
+			return p.Terms(decidertest.Tokens(500))["r0"]
+		}
+		roomy, full := at(0.90), at(0.98) // of which 0.03 do not fit, and the prompt
+		if more := full["pressure"] - roomy["pressure"]; more < 5*3500 {
+			t.Errorf("%T: %.0f tokens more for 3,500 that do not fit", policy, more)
+		}
+	}
+}
