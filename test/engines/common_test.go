@@ -179,6 +179,34 @@ func everyAPI(t *testing.T, s *rig.Site, client *http.Client) {
 	}
 }
 
+// begin sends an endless stream, and returns when its answer has begun: a replica that dies
+// before that loses nothing, since another one gets the request. What the client gets in
+// all comes later.
+func begin(t *testing.T, client *http.Client, host string) <-chan rig.Answer {
+	t.Helper()
+	r, err := rig.Call{Body: endless}.Request(t.Context(), host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := rig.Answer{Status: resp.StatusCode, Body: make([]byte, 1)}
+	if _, err := io.ReadFull(resp.Body, a.Body); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan rig.Answer, 1)
+	go func() {
+		defer resp.Body.Close()
+		var rest []byte
+		rest, a.Err = io.ReadAll(resp.Body)
+		a.Body = append(a.Body, rest...)
+		ended <- a
+	}()
+	return ended
+}
+
 // leave has a client leave in mid-stream. The engine stops, and nothing stays reserved.
 // busy is how many requests the engines have.
 func leave(t *testing.T, s *rig.Site, busy func() float64) {

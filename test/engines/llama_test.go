@@ -138,8 +138,7 @@ func TestLlamaCpp(t *testing.T) {
 			})
 		})
 		t.Run("an engine dies", func(t *testing.T) {
-			broken := make(chan rig.Answer, 1)
-			go func() { broken <- rig.Call{Body: endless}.Do(client, s.Front) }()
+			broken := begin(t, client, s.Front)
 			dies := l1
 			rig.Eventually(t, time.Minute, "the stream runs somewhere", func() (bool, string) {
 				for _, l := range []*llama{l1, l2} {

@@ -211,8 +211,7 @@ func TestQueueing(t *testing.T) {
 func TestCoreDies(t *testing.T) {
 	rig.OnEach(t, rig.Newest(t), func(t *testing.T, r rig.Release) {
 		s, c := site(t, r, "least_requests", "", (*rig.Site).Patient), client(t)
-		broken := make(chan rig.Answer, 1)
-		go func() { broken <- rig.Call{Body: endless}.Do(c, s.Front) }()
+		broken := begin(t, c, s.Front)
 		var dies *vllm
 		rig.Eventually(t, time.Minute, "the stream runs somewhere", func() (bool, string) {
 			for _, v := range fleet.list[:2] {
