@@ -76,20 +76,32 @@ func (c *Cable) Mend() { c.n.inside("ip", "link", "set", c.name, "up") }
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	enter := func(path string) {
-		file, err := os.Open(path)
-		if err == nil {
-			err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
-			file.Close()
-		}
-		if err != nil {
-			n.t.Fatalf("%s: %v", path, err)
-		}
-	}
-	enter(fmt.Sprintf("/proc/%d/ns/net", n.pid))
-	defer enter(fmt.Sprintf("/proc/%d/ns/net", os.Getpid()))
+	home := n.network("/proc/thread-self/ns/net") // that of the process is its first thread's
+	defer home.Close()
+	there := n.network(fmt.Sprintf("/proc/%d/ns/net", n.pid))
+	defer there.Close()
+	n.enter(there)
+	defer func() {
+		n.enter(home) // a thread that could not come back stays locked, and ends
+		runtime.UnlockOSThread()
+	}()
 	f()
+}
+
+func (n *Namespace) network(path string) *os.File {
+	n.t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return file
+}
+
+func (n *Namespace) enter(network *os.File) {
+	n.t.Helper()
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		n.t.Fatalf("%s: %v", network.Name(), err)
+	}
 }
 
 func (n *Namespace) inside(args ...string) {
