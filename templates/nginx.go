@@ -258,14 +258,18 @@ func (p Pool) upstreamNames() (names []string) {
 	return names
 }
 
-// backups is how many others follow a replica in its own upstream.
+// backups is how many others follow a replica in its upstream of second tries.
 const backups = 3
+
+// lastUpstream ends the name of that upstream, after that of the replica's own.
+const lastUpstream = "~last"
 
 // nginxUpstream is one upstream as the template writes it.
 type nginxUpstream struct {
 	Name    string
 	Servers []nginxServer
 	Pool    bool // of the pool as a whole
+	Last    bool // of a second try
 }
 
 // Zone is the size of the upstream's shared memory in KB. A server needs about 1
@@ -278,8 +282,9 @@ type nginxServer struct {
 	Backup  bool
 }
 
-// Upstreams are those of all pools: one for the pool as a whole, and one for
-// each replica, with the next ones in the list behind it.
+// Upstreams are those of all pools: one for the pool as a whole, and two for each
+// replica. The first tries go to the one that keeps connections, the second ones to the
+// other, in which the next replicas of the list follow.
 func (v *nginxView) Upstreams() (out []nginxUpstream) {
 	for _, p := range v.Pools {
 		if len(p.Replicas) == 0 {
@@ -294,11 +299,12 @@ func (v *nginxView) Upstreams() (out []nginxUpstream) {
 			if strings.Contains(r.Name, ":") {
 				continue
 			}
-			u := nginxUpstream{Name: NginxUpstream(p.Name, r.Name), Servers: []nginxServer{{Address: r.Address}}}
+			own := nginxUpstream{Name: NginxUpstream(p.Name, r.Name), Servers: []nginxServer{{Address: r.Address}}}
+			last := nginxUpstream{Name: own.Name + lastUpstream, Servers: slices.Clone(own.Servers), Last: true}
 			for k := 1; k <= min(backups, len(p.Replicas)-1); k++ {
-				u.Servers = append(u.Servers, nginxServer{Address: p.Replicas[(i+k)%len(p.Replicas)].Address, Backup: true})
+				last.Servers = append(last.Servers, nginxServer{Address: p.Replicas[(i+k)%len(p.Replicas)].Address, Backup: true})
 			}
-			out = append(out, u)
+			out = append(out, own, last)
 		}
 	}
 	return out

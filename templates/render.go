@@ -49,6 +49,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"ask":           func() string { return NginxAsk },
 	"target":        func() string { return NginxTarget },
 	"last":          func() string { return NginxLast },
+	"lastUpstream":  func() string { return lastUpstream },
 	"fallback":      func() string { return NginxFallback },
 	"headersGlob":   func() string { return NginxHeaders },
 	"broken":        func() string { return NginxBroken },
