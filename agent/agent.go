@@ -119,7 +119,7 @@ func New(o Options) (*Agent, error) {
 		sources:  newSources(),
 		failed:   make(chan error, 8),
 	}
-	a.engines.Anew = in.Tokenizer.Forget
+	a.engines.MaybeReplaced = in.Tokenizer.Forget
 	if conf.File.Listen.Nginx != "" {
 		a.nginx = newNginxSide(a, set)
 	}

@@ -63,7 +63,7 @@ func (s *site) logged() string {
 
 func TestReload(t *testing.T) {
 	s := newSite(t, onePool)
-	if s.engines.Anew == nil {
+	if s.engines.MaybeReplaced == nil {
 		t.Error("the tokenizer is not notified of engines that have restarted")
 	}
 	s.write("lease: 1m\n" + strings.Replace(onePool, "llama", "qwen", 1) + "  \n")

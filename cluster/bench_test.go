@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/test/rig"
 )
 
 // benchAgents decide 1,000 times a second together.
@@ -115,11 +116,11 @@ func BenchmarkSharing(b *testing.B) {
 // together, in one process, with the processor time of it all.
 func BenchmarkNATS(b *testing.B) {
 	var nodes []*natsNode
-	first := freeAddress(b)
+	first := rig.FreeAddress(b)
 	for i := range benchAgents {
 		address := first
 		if i > 0 {
-			address = freeAddress(b)
+			address = rig.FreeAddress(b)
 		}
 		nodes = append(nodes, startNATSNode(b, fmt.Sprint("agent", i), "a secret of the bench", address, []string{first}))
 	}

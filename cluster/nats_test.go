@@ -10,7 +10,7 @@ import (
 
 	"pointsman/cluster/wire"
 	"pointsman/decider"
-	"pointsman/loopback"
+	"pointsman/test/rig"
 )
 
 // natsNode is an agent over a NATS of its own.
@@ -18,16 +18,6 @@ type natsNode struct {
 	*Node
 	bus  *natsBus
 	stop func()
-}
-
-// freeAddress is an address of the loopback that nothing listens on.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	list, err := loopback.Addresses(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list[0]
 }
 
 // natsSetting changes how a node takes part.
@@ -111,7 +101,7 @@ func (n *natsNode) reservations() int { return n.Decider.Pool("llama").Status().
 // reservations, also those from before one joined, and the contents of their caches. One
 // with another secret is refused.
 func TestEmbeddedNATS(t *testing.T) {
-	addresses := []string{freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)}
+	addresses := []string{rig.FreeAddress(t), rig.FreeAddress(t), rig.FreeAddress(t), rig.FreeAddress(t)}
 	a := startNATSNode(t, "a", "a shared secret", addresses[0], nil)
 	a.decide(1, 11, 12, 13)
 	until(t, "the first agent is ready, alone", a.IsReady)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pointsman/test/proxies"
+	"pointsman/test/rig"
 )
 
 // names is a resolver whose answers change.
@@ -55,7 +56,7 @@ func (n *names) awaitRounds(t *testing.T) {
 // those that start before it can be resolved. An agent that is gone for good is forgotten.
 func TestHeadlessName(t *testing.T) {
 	var dns names
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(rig.FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +121,9 @@ func TestHeadlessName(t *testing.T) {
 // TestOneNameForOne: a name of one other agent is left to the server, by whose name
 // it checks the certificate.
 func TestOneNameForOne(t *testing.T) {
-	first := freeAddress(t)
+	first := rig.FreeAddress(t)
 	a := startNATSNode(t, "a", "a shared secret", first, nil)
-	b := startNATSNode(t, "b", "a shared secret", freeAddress(t), []string{byName(t, first)}, func(o *NATSOptions) {
+	b := startNATSNode(t, "b", "a shared secret", rig.FreeAddress(t), []string{byName(t, first)}, func(o *NATSOptions) {
 		o.every = 20 * time.Millisecond
 		o.Lookup = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
 	})
@@ -145,7 +146,7 @@ func TestHeadlessNameTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(rig.FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pointsman/test/proxies"
+	"pointsman/test/rig"
 )
 
 // TestTLS: agents that show each other certificates of one authority follow each
@@ -26,12 +27,12 @@ func TestTLS(t *testing.T) {
 		return func(o *NATSOptions) { o.TLS = c }
 	}
 	const secret = "a shared secret"
-	first := freeAddress(t)
+	first := rig.FreeAddress(t)
 	a := startNATSNode(t, "a", secret, first, nil, secured(ours, "a", ours.File))
-	b := startNATSNode(t, "b", secret, freeAddress(t), []string{first}, secured(ours, "b", ours.File))
-	c := startNATSNode(t, "c", secret, freeAddress(t), []string{byName(t, first)}, secured(ours, "c", ours.File))
-	stranger := startNATSNode(t, "d", secret, freeAddress(t), []string{first}, secured(theirs, "d", ours.File))
-	plain := startNATSNode(t, "e", secret, freeAddress(t), []string{first})
+	b := startNATSNode(t, "b", secret, rig.FreeAddress(t), []string{first}, secured(ours, "b", ours.File))
+	c := startNATSNode(t, "c", secret, rig.FreeAddress(t), []string{byName(t, first)}, secured(ours, "c", ours.File))
+	stranger := startNATSNode(t, "d", secret, rig.FreeAddress(t), []string{first}, secured(theirs, "d", ours.File))
+	plain := startNATSNode(t, "e", secret, rig.FreeAddress(t), []string{first})
 	a.decide(1)
 	stranger.decide(2)
 	plain.decide(3)
@@ -83,9 +84,9 @@ func TestDocumentedTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := freeAddress(t)
+	first := rig.FreeAddress(t)
 	a := startNATSNode(t, "a", "a shared secret", first, nil, secured)
-	b := startNATSNode(t, "b", "a shared secret", freeAddress(t), []string{first}, secured)
+	b := startNATSNode(t, "b", "a shared secret", rig.FreeAddress(t), []string{first}, secured)
 	a.decide(1)
 	until(t, "the other agent knows the reservation", func() bool { return b.reservations() == 1 })
 }

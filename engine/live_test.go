@@ -132,9 +132,9 @@ func TestScrapesARunningEngine(t *testing.T) {
 
 // Engines that connect to us are identified by the topic.
 func TestFollowsEnginesThatConnect(t *testing.T) {
-	ports := freePorts(t, 2)
-	bind := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	_, w := listenTokens(t, []string{fmt.Sprintf("127.0.0.1:%d", ports[1])}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
+	port := proxies.FreePorts(t, 2)
+	bind := fmt.Sprintf("127.0.0.1:%d", port)
+	_, w := listenTokens(t, []string{fmt.Sprintf("127.0.0.1:%d", port+1)}, PoolOptions{Metrics: "off", Events: EventOptions{Bind: bind}})
 	blocks := func() kvevents.Status {
 		if s := w.Status(); len(s) == 1 && s[0].Blocks != nil {
 			return *s[0].Blocks
@@ -143,7 +143,7 @@ func TestFollowsEnginesThatConnect(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	for _, topic := range []string{"kv@stranger@m", fmt.Sprintf("kv@127.0.0.1:%d@m", ports[1]), "r0"} {
+	for _, topic := range []string{"kv@stranger@m", fmt.Sprintf("kv@127.0.0.1:%d@m", port+1), "r0"} {
 		pub := zmq4.NewPub(ctx, zmq4.WithDialerRetry(10*time.Millisecond), zmq4.WithDialerMaxRetries(-1))
 		if err := pub.Dial("tcp://" + bind); err != nil {
 			t.Fatal(err)
@@ -191,15 +191,6 @@ func TestReportsAdapters(t *testing.T) {
 	until(t, "how many fit", func() bool { s := w.Status(); return len(s) == 2 && s[1].MaxLoRA == 3 })
 }
 
-// freePorts returns n ports on loopback that nobody listens on.
-func freePorts(t testing.TB, n int) (ports []int) {
-	first := proxies.FreePorts(t, n)
-	for i := range n {
-		ports = append(ports, first+i)
-	}
-	return ports
-}
-
 // publishing runs an engine that publishes at the port events and replays at replay.
 func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.KVEventsOptions) *fakevllm.Server {
 	s := fakevllm.New(fakevllm.Options{
@@ -219,11 +210,11 @@ func publishing(t testing.TB, l net.Listener, events, replay int, form fakevllm.
 // that come and go, and starts over when the engine restarts at the same address.
 func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 	for _, form := range []fakevllm.KVEventsOptions{{}, {Maps: true, ByteHashes: true}, {ZeroParent: true, From1: true}, {Windowed: true}} {
-		ports := freePorts(t, 3)
-		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+		port := proxies.FreePorts(t, 3)
+		address := fmt.Sprintf("127.0.0.1:%d", port)
 		start := func() (net.Listener, *fakevllm.Server) {
 			l := proxies.Listen(t, address)
-			return l, publishing(t, l, ports[1], ports[2], form)
+			return l, publishing(t, l, port+1, port+2, form)
 		}
 		l, engine := start()
 		ask := func(n int) {
@@ -232,7 +223,7 @@ func TestFollowsBlocksOfARunningEngine(t *testing.T) {
 			}
 		}
 		ask(5) // before anybody listens
-		_, w := listenTokens(t, []string{address}, PoolOptions{Kind: metrics.VLLM, Events: EventOptions{Port: ports[1], Replay: ports[2]}})
+		_, w := listenTokens(t, []string{address}, PoolOptions{Kind: metrics.VLLM, Events: EventOptions{Port: port + 1, Replay: port + 2}})
 		status := func() kvevents.Status {
 			s := w.Status()
 			if len(s) == 0 || s[0].Blocks == nil {

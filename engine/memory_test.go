@@ -20,19 +20,19 @@ import (
 // of its blocks, before the engine has sent anything; also if that life ends before it has
 // followed anything. It knows nothing of another engine with the same name.
 func TestEventsAreRemembered(t *testing.T) {
-	ports := freePorts(t, 3)
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	port := proxies.FreePorts(t, 3)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	l := proxies.Listen(t, address)
 	s := fakevllm.New(fakevllm.Options{
 		Name: "r0", BlockSize: 32, CacheTokens: 64_000, EventForm: fakevllm.KVEventsOptions{Keep: 2},
-		Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
+		Events: fmt.Sprintf("tcp://127.0.0.1:%d", port+1), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", port+2),
 	})
 	if err := s.Publish(); err != nil {
 		t.Fatal(err)
 	}
 	server := s.HTTPServer()
 	go server.Serve(l)
-	o := PoolOptions{Metrics: "off", Events: EventOptions{Port: ports[1], Replay: ports[2]}}
+	o := PoolOptions{Metrics: "off", Events: EventOptions{Port: port + 1, Replay: port + 2}}
 	start := time.Now()
 	life := func(address string, memory []byte) (w *Watch, d *decider.Decider, run func() (end func())) {
 		d = decider.New(func() time.Duration { return time.Since(start) }, func() uint64 { return 1 })
@@ -81,7 +81,7 @@ func TestEventsAreRemembered(t *testing.T) {
 	}
 	end()
 
-	w, _, run = life(fmt.Sprintf("127.0.0.1:%d", ports[1]), memory)
+	w, _, run = life(fmt.Sprintf("127.0.0.1:%d", port+1), memory)
 	end = run()
 	until(t, "another engine is followed", func() bool { return len(w.Status()) == 1 })
 	if n := known(w).Blocks; n != 0 {

@@ -26,10 +26,10 @@ type Watch struct {
 	poller  *metrics.Poller
 	running sync.WaitGroup
 
-	// Anew, unless nil, is called when the engine at an address may be another one than
-	// before, as it has restarted or, if not restarted, did not answer for a while. It is
+	// MaybeReplaced, unless nil, is called when the engine at an address may be another one
+	// than before: it has restarted or, unless restarted, answers again after failures. It is
 	// set before Run.
-	Anew func(address string, restarted bool)
+	MaybeReplaced func(address string, restarted bool)
 
 	mu        sync.Mutex             // guards what follows
 	options   map[string]PoolOptions // by pool
@@ -85,9 +85,9 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-func (w *Watch) anew(address string, restarted bool) {
-	if w.Anew != nil {
-		w.Anew(address, restarted)
+func (w *Watch) maybeReplaced(address string, restarted bool) {
+	if w.MaybeReplaced != nil {
+		w.MaybeReplaced(address, restarted)
 	}
 }
 
@@ -114,7 +114,7 @@ func (w *Watch) check(ctx context.Context) {
 				w.scrapers[s] = w.poller.Add(p, m.Name, m.Address, metrics.Options{Kind: o.Kind, Path: o.Metrics, Rank: s.rank}, metrics.Events{
 					Adapters:      func(names []string) { w.decider.Adapters(p, m.Name, names) },
 					ModelsUnknown: func() { w.decider.ModelsUnknown(p, m.Name) },
-					Anew:          func(restarted bool) { w.anew(m.Address, restarted) },
+					MaybeReplaced: func(restarted bool) { w.maybeReplaced(m.Address, restarted) },
 				})
 			}
 			if tokens != nil && (s.events.Port > 0 || o.Events.Bind != "") {

@@ -41,7 +41,7 @@ func (a *api) answer(line string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := strings.Fields(line)
-	if a.mute || len(w) == 0 { // who connects may leave without a word
+	if a.mute || len(w) == 0 { // a client may connect and send nothing
 		return ""
 	}
 	if w[0] == "show" {

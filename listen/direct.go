@@ -7,16 +7,15 @@ import (
 	"syscall"
 )
 
-// direct reads and writes a socket in system calls that Go's scheduler is not informed of;
-// nil does not. An idle process otherwise wakes a thread of the scheduler with the first
-// system call of each request, and that thread then looks every 20 µs whether the call
-// blocks. Calls on a socket that does not block never do: they wait in Go's poller, as
-// usual.
-type direct struct{ syscall.RawConn }
+// direct reads and writes a socket by system calls that Go's scheduler does not watch. The
+// first system call of an idle process that it does watch wakes one of its threads, which
+// then checks every 20 µs whether the call blocks. A call on a non-blocking socket never
+// does: direct waits in Go's poller, as package net does. Its zero value has no socket.
+type direct struct{ raw syscall.RawConn }
 
-// newDirect returns nil if c is no socket, or where there are no such calls.
-func newDirect(c any) direct {
-	if s, ok := c.(syscall.Conn); ok && unreported {
+// newDirect returns the zero value if c is no socket, or where there are no such calls.
+func newDirect(c net.Conn) direct {
+	if s, ok := c.(syscall.Conn); ok && unwatched {
 		if raw, err := s.SyscallConn(); err == nil {
 			return direct{raw}
 		}
@@ -26,39 +25,37 @@ func newDirect(c any) direct {
 
 // transfer is one read or write. It is reused, so that none allocates.
 type transfer struct {
-	try func(fd uintptr) bool
-	p   []byte
-	n   int
-	err error
+	op   string // as package net names it
+	wait func(c syscall.RawConn, try func(fd uintptr) bool) error
+	try  func(fd uintptr) bool
+	p    []byte
+	n    int
+	err  error
 }
 
 var (
-	reads  = sync.Pool{New: func() any { t := new(transfer); t.try = t.read; return t }}
-	writes = sync.Pool{New: func() any { t := new(transfer); t.try = t.write; return t }}
+	reads = sync.Pool{New: func() any {
+		t := &transfer{op: "read", wait: syscall.RawConn.Read}
+		t.try = t.read
+		return t
+	}}
+	writes = sync.Pool{New: func() any {
+		t := &transfer{op: "write", wait: syscall.RawConn.Write}
+		t.try = t.write
+		return t
+	}}
 )
 
-// read reads into p from c, whose socket it is.
-func (d direct) read(c net.Conn, p []byte) (int, error) {
-	t := reads.Get().(*transfer)
-	defer reads.Put(t)
+// transfer reads p from c or writes it to c, whose socket d is.
+func (d direct) transfer(pool *sync.Pool, c net.Conn, p []byte) (int, error) {
+	t := pool.Get().(*transfer)
+	defer pool.Put(t)
 	t.p, t.n, t.err = p, 0, nil
-	err := d.Read(t.try)
+	err := t.wait(d.raw, t.try)
 	t.p = nil
 	if t.err != nil {
-		err = failed(c, "read", t.err)
-	}
-	return t.n, err
-}
-
-// write writes p to c, whose socket it is.
-func (d direct) write(c net.Conn, p []byte) (int, error) {
-	t := writes.Get().(*transfer)
-	defer writes.Put(t)
-	t.p, t.n, t.err = p, 0, nil
-	err := d.Write(t.try)
-	t.p = nil
-	if t.err != nil {
-		err = failed(c, "write", t.err)
+		// As package net reports it.
+		err = &net.OpError{Op: t.op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(t.op, t.err)}
 	}
 	return t.n, err
 }
@@ -91,24 +88,23 @@ func (t *transfer) again() bool {
 	return true
 }
 
-// failed is err as package net reports it.
-func failed(c net.Conn, op string, err error) error {
-	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(op, err)}
-}
-
 // Datagrams reads a socket of datagrams as Conn reads a connection.
 type Datagrams struct {
 	socket net.PacketConn
+	conn   net.Conn // the same socket; nil without direct calls
 	direct direct
 }
 
 // NewDatagrams returns a reader of c.
-func NewDatagrams(c net.PacketConn) *Datagrams { return &Datagrams{c, newDirect(c)} }
+func NewDatagrams(c net.PacketConn) *Datagrams {
+	conn, _ := c.(net.Conn)
+	return &Datagrams{c, conn, newDirect(conn)}
+}
 
 // Read reads one datagram, the part of it that fits into p.
 func (d *Datagrams) Read(p []byte) (int, error) {
-	if c, ok := d.socket.(net.Conn); ok && d.direct.RawConn != nil {
-		return d.direct.read(c, p)
+	if d.direct.raw != nil {
+		return d.direct.transfer(&reads, d.conn, p)
 	}
 	n, _, err := d.socket.ReadFrom(p)
 	return n, err

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// unreported says that there are system calls that are not reported to the scheduler. The
-// race detector needs the others: they order what two goroutines do to a socket.
-const unreported = true
+// unwatched says that there are system calls that the scheduler does not watch. The race
+// detector needs the others: they order what two goroutines do to a socket.
+const unwatched = true
 
 // TryRead reads from a descriptor that does not block.
 func TryRead(fd uintptr, p []byte) (int, error) { return try(syscall.SYS_READ, fd, p) }

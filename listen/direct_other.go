@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-const unreported = false
+const unwatched = false
 
 // TryRead reads from a descriptor that does not block.
 func TryRead(fd uintptr, p []byte) (int, error) { return try(syscall.Read, fd, p) }

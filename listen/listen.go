@@ -1,6 +1,7 @@
 // Package listen accepts connections for the servers of the agent. A Group
 // retries failed accepts, bounds the number of open connections and counts
-// them, over all listeners of one server.
+// them, over all listeners of one server. Connections and sockets of datagrams are read
+// without waking threads of Go's scheduler.
 package listen
 
 import (
@@ -77,8 +78,8 @@ const (
 	maxPause = time.Second
 )
 
-// Accept waits for a connection below the limit. It closes connections above
-// the limit and retries after temporary errors, such as too many open files.
+// Accept waits for a connection below the limit, and closes those above it. It retries
+// after temporary errors, such as too many open files.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	failures := 0
@@ -156,10 +157,10 @@ type Conn struct {
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.direct.RawConn == nil || len(p) == 0 {
+	if c.direct.raw == nil || len(p) == 0 {
 		return c.Conn.Read(p)
 	}
-	n, err := c.direct.read(c.Conn, p)
+	n, err := c.direct.transfer(&reads, c.Conn, p)
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
@@ -168,10 +169,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.direct.RawConn == nil {
+	if c.direct.raw == nil {
 		return c.Conn.Write(p)
 	}
-	return c.direct.write(c.Conn, p)
+	return c.direct.transfer(&writes, c.Conn, p)
 }
 
 // Close first stops counting the connection, then closes it.

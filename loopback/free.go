@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// free reports whether nobody listens on a port.
-func free(port int) bool {
+// unused reports whether nobody listens on a port, over TCP or UDP.
+func unused(port int) bool {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	stream, err := net.Listen("tcp", address)
 	if err != nil {

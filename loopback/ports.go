@@ -24,9 +24,9 @@ var claims struct {
 var errNone = errors.New("no free ports on 127.0.0.1")
 
 // Ports returns the first of n ports in sequence on which nobody listens, over TCP or UDP.
-// It chooses no port twice: neither does any other process that uses this package, as long
-// as this one runs. The kernel gives none of them to an outgoing connection, which
-// could otherwise take a port before its server opens it.
+// It chooses no port twice, and no other process that uses this package chooses one of them
+// while this one runs. The kernel gives none of them to outgoing connections, which could
+// take a port before its server opens it.
 func Ports(n int) (first int, err error) {
 	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	lowest, end := outside(string(text))
@@ -62,7 +62,7 @@ func Addresses(n int) (list []string, err error) {
 }
 
 // outside returns the longer range of ports, from lowest to before end, that the kernel
-// does not give to outgoing connections. text is its own range, as in /proc.
+// does not give to outgoing connections. text is the range that it gives, as in /proc.
 func outside(text string) (lowest, end int) {
 	const least, most, enough = 10_000, 1 << 16, 1000
 	var from, to int
@@ -74,7 +74,7 @@ func outside(text string) (lowest, end int) {
 		lowest, end = above, most
 	}
 	if end-lowest < enough {
-		return least, most // it gives nearly all: then they are as good as any
+		return least, most // the kernel gives nearly all: none is better than another
 	}
 	return lowest, end
 }
@@ -85,7 +85,7 @@ func take(port int) bool {
 	if err != nil {
 		return false
 	}
-	if !free(port) {
+	if !unused(port) {
 		claim.Close()
 		return false
 	}

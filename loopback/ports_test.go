@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// child makes the test binary print an address and wait for the end of its input.
+// child makes the test binary print addresses and wait for the end of its input.
 const child = "POINTSMAN_LOOPBACK_CHILD"
 
 func TestMain(m *testing.M) {
@@ -76,8 +76,8 @@ func TestPortsInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		address := fmt.Sprintf("127.0.0.1:%d", first+1)
-		if !free(first + 1) {
-			t.Errorf("%s: the port is not free", network)
+		if !unused(first + 1) {
+			t.Errorf("%s: the port is in use", network)
 		}
 		if network == "tcp" {
 			l, err := net.Listen(network, address)
@@ -92,8 +92,8 @@ func TestPortsInUse(t *testing.T) {
 			}
 			defer c.Close()
 		}
-		if free(first + 1) {
-			t.Errorf("%s: a port in use is called free", network)
+		if unused(first + 1) {
+			t.Errorf("%s: a port in use is called unused", network)
 		}
 	}
 }

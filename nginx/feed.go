@@ -20,9 +20,9 @@ import (
 )
 
 // Feed reads the log lines that nginx sends by syslog over UDP, and reports
-// outcomes to the decider. Who reads a line handles it, unless a pool is locked or other
-// lines wait. Such lines go to a bounded queue, so that the socket is emptied meanwhile;
-// those that do not fit are dropped and counted. Feed never writes.
+// outcomes to the decider. The goroutine that reads a line handles it, unless a pool is
+// locked or other lines wait: then the line goes to a bounded queue, so that the socket is
+// always emptied. Lines that do not fit there are dropped and counted. Feed never writes.
 type Feed struct {
 	decider *decider.Decider
 	servers *Servers
@@ -32,7 +32,7 @@ type Feed struct {
 	port    atomic.Int64 // of the socket; 0 before there is one
 	queue   chan *datagram
 	waiting atomic.Int64 // lines of the queue that are not handled yet
-	lines   sync.Mutex   // held by who handles one
+	lines   sync.Mutex   // held while a line is handled
 	free    sync.Pool
 	broken  brokenAnswers
 
@@ -127,8 +127,8 @@ func (f *Feed) Serve(c net.PacketConn) error {
 	}
 }
 
-// handleNow handles a line at once, unless that may take long or others come first. A
-// goroutine of its own would have to be woken for each line.
+// handleNow handles a line in the goroutine that has read it: to wake another one costs more
+// than the line. It returns false if that would have to wait for a pool or for other lines.
 func (f *Feed) handleNow(line []byte) bool {
 	if f.waiting.Load() > 0 || f.decider.Locked() || !f.lines.TryLock() {
 		return false

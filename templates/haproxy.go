@@ -60,7 +60,8 @@ type HAProxy struct {
 
 	// RetrySent lets HAProxy send a request again when its replica closed the
 	// connection before its answer, to at most one other replica, and keep connections
-	// to replicas. It holds for pools with a list of replicas and health checks.
+	// to replicas. It applies to pools with a list of replicas, and with health checks
+	// if there are several.
 	RetrySent bool
 
 	// ProcessingTimeout is how long a request waits for a decision before it

@@ -12,7 +12,7 @@ import (
 	"pointsman/templates"
 )
 
-// Options select what to attach to. The same options are used to detach.
+// Options select what to attach to. Detach uses Paths, Out and DropIn.
 type Options struct {
 	Paths    []string // as HAProxy's -f: files, and folders of .cfg files
 	Backends []string // empty = those that look like LLM engines

@@ -14,7 +14,7 @@ import (
 	"pointsman/templates"
 )
 
-// Options select what to attach to. The same options are used to detach.
+// Options select what to attach to. Detach uses Main and Out.
 type Options struct {
 	Main     string   // nginx.conf
 	Backends []string // upstreams, or host:port; empty = those that look like LLM engines

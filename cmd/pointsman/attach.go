@@ -30,25 +30,34 @@ type detachCmd struct {
 // attachFlags are what attaching and detaching have in common.
 type attachFlags struct {
 	HAProxyConfig []string `name:"haproxy-config" default:"/etc/haproxy/haproxy.cfg" type:"path" help:"Your configuration, once for each -f of your HAProxy: a file, or a folder of .cfg files (${default})."`
-	Backend       []string `help:"Backend that leads to LLM engines; by default those that look like it."`
-	Config        string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
 	Out           string   `default:"/etc/pointsman" type:"path" help:"Folder of our own files (${default})."`
-	OwnFile       bool     `help:"Put our sections into OUT/pointsman.cfg instead of the end of your file; HAProxy needs another -f then."`
-	Version       string   `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
 	Write         bool     `help:"Change the files, after haproxy -c of the result, with a backup in OUT/backup. Otherwise only print what would change."`
 }
 
-type (
-	attachHAProxyCmd struct{ attachFlags }
-	detachHAProxyCmd struct{ attachFlags }
-)
+type attachHAProxyCmd struct {
+	Backend []string `help:"Backend that leads to LLM engines; by default those that look like it."`
+	Config  string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	OwnFile bool     `help:"Put our sections into OUT/pointsman.cfg instead of the end of your file; HAProxy needs another -f then."`
+	Version string   `help:"HAProxy's version, such as 2.6 or 3.2; by default that of the configuration, else of the installed binary."`
+	attachFlags
+}
 
-func (f *attachFlags) options() attachhaproxy.Options {
+// detachHAProxyCmd accepts the other flags of attach and ignores them: the same flags undo
+// what a command line did.
+type detachHAProxyCmd struct {
+	Backend []string `hidden:""`
+	Config  string   `short:"c" hidden:""`
+	OwnFile bool     `hidden:""`
+	Version string   `hidden:""`
+	attachFlags
+}
+
+func (c *attachHAProxyCmd) options() attachhaproxy.Options {
 	defaults, _ := os.ReadFile("/etc/default/haproxy") // there may be none
 	return attachhaproxy.Options{
-		Paths: f.HAProxyConfig, Backends: f.Backend, Config: f.Config, Out: f.Out, OwnFile: f.OwnFile, Defaults: defaults, DropIn: dropIn(),
+		Paths: c.HAProxyConfig, Backends: c.Backend, Config: c.Config, Out: c.Out, OwnFile: c.OwnFile, Defaults: defaults, DropIn: dropIn(),
 		Resolve: func(name string, text []byte) (*resolve.Config, error) {
-			o := resolve.Options{Policies: policies, HAProxyVersion: f.Version, Installed: installedHAProxy}
+			o := resolve.Options{Policies: policies, HAProxyVersion: c.Version, Installed: installedHAProxy}
 			c, err := config.Parse(name, text, os.Getenv, o.Checks())
 			if err != nil {
 				return nil, err
@@ -93,7 +102,7 @@ func (c *attachHAProxyCmd) Run() error {
 }
 
 func (c *detachHAProxyCmd) Run() error {
-	r, err := attachhaproxy.Detach(c.options())
+	r, err := attachhaproxy.Detach(attachhaproxy.Options{Paths: c.HAProxyConfig, Out: c.Out, DropIn: dropIn()})
 	if err != nil {
 		return asRoot(err)
 	}

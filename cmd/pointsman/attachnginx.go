@@ -16,21 +16,28 @@ import (
 
 // nginxFlags are what attaching to nginx and detaching have in common.
 type nginxFlags struct {
-	NginxConfig string   `name:"nginx-config" default:"/etc/nginx/nginx.conf" type:"path" help:"Your nginx.conf; its includes are followed (${default})."`
-	Backend     []string `help:"Upstream, or host:port of a proxy_pass, that leads to LLM engines; by default those that look like it."`
-	Config      string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
-	Out         string   `default:"${nginx_dir}" type:"path" help:"Folder of our own files (${default})."`
-	Write       bool     `help:"Change the files, after nginx -t of the result, with a backup in OUT/backup. Otherwise only print what would change."`
+	NginxConfig string `name:"nginx-config" default:"/etc/nginx/nginx.conf" type:"path" help:"Your nginx.conf; its includes are followed (${default})."`
+	Out         string `default:"${nginx_dir}" type:"path" help:"Folder of our own files (${default})."`
+	Write       bool   `help:"Change the files, after nginx -t of the result, with a backup in OUT/backup. Otherwise only print what would change."`
 }
 
-type (
-	attachNginxCmd struct{ nginxFlags }
-	detachNginxCmd struct{ nginxFlags }
-)
+type attachNginxCmd struct {
+	Backend []string `help:"Upstream, or host:port of a proxy_pass, that leads to LLM engines; by default those that look like it."`
+	Config  string   `short:"c" default:"${default_config}" type:"path" help:"pointsman's configuration, made from yours where there is none (${default})."`
+	nginxFlags
+}
 
-func (f *nginxFlags) options(binary string) attachnginx.Options {
+// detachNginxCmd accepts the other flags of attach and ignores them: the same flags undo
+// what a command line did.
+type detachNginxCmd struct {
+	Backend []string `hidden:""`
+	Config  string   `short:"c" hidden:""`
+	nginxFlags
+}
+
+func (c *attachNginxCmd) options(binary string) attachnginx.Options {
 	o := attachnginx.Options{
-		Main: f.NginxConfig, Backends: f.Backend, Config: f.Config, Out: f.Out,
+		Main: c.NginxConfig, Backends: c.Backend, Config: c.Config, Out: c.Out,
 		AccessLog: "/var/log/nginx/access.log", ErrorLog: "/var/log/nginx/error.log",
 		Resolve: func(name string, text []byte) (*resolve.Config, error) {
 			o := resolve.Options{Policies: policies}
@@ -66,12 +73,11 @@ func (c *attachNginxCmd) Run() error {
 }
 
 func (c *detachNginxCmd) Run() error {
-	binary := nginxBinary()
-	r, err := attachnginx.Detach(c.options(binary))
+	r, err := attachnginx.Detach(attachnginx.Options{Main: c.NginxConfig, Out: c.Out})
 	if err != nil {
 		return asRoot(err)
 	}
-	return c.apply(os.Stdout, r, binary)
+	return c.apply(os.Stdout, r, nginxBinary())
 }
 
 // apply has nginx check the result, and prints or writes it.

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,6 +174,30 @@ func TestRefusedConfigurationIsNotTriedAgain(t *testing.T) {
 	_, err = run(t, "serve", "--log-level", "error", "-c", write(t, "listen: {spoe: off, feed: off, admin: '"+l.Addr().String()+"'}\n"+pools))
 	if code := exit(io.Discard, err); code != exitFault {
 		t.Errorf("an address that is taken: %d, %v", code, err)
+	}
+}
+
+// Detaching accepts the flags of attach, and shows those that it uses.
+func TestFlagsOfDetach(t *testing.T) {
+	for args, want := range map[string][]string{
+		"detach haproxy --haproxy-config h --backend b -c c --out o --own-file --version 3.2 --write": {"help", "haproxy-config", "out", "write"},
+		"detach nginx --nginx-config n --backend b -c c --out o --write":                              {"help", "nginx-config", "out", "write"},
+	} {
+		ctx, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, group := range ctx.Selected().AllFlags(true) {
+			for _, f := range group {
+				shown = append(shown, f.Name)
+			}
+		}
+		slices.Sort(shown)
+		slices.Sort(want)
+		if !slices.Equal(shown, want) {
+			t.Errorf("%s: shows %v, want %v", args, shown, want)
+		}
 	}
 }
 

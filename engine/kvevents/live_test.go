@@ -73,21 +73,12 @@ func post(t testing.TB, url, body string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// freePorts returns n ports on loopback that nobody listens on.
-func freePorts(t testing.TB, n int) (ports []int) {
-	first := proxies.FreePorts(t, n)
-	for i := range n {
-		ports = append(ports, first+i)
-	}
-	return ports
-}
-
 // Connections are bounded, and each that ends makes room for another.
 func TestPublishersAreBounded(t *testing.T) {
 	most := maxPublishers
 	defer func() { maxPublishers = most }() // after the listener has ended
 	maxPublishers = 2
-	bind := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	bind := fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t))
 	l := Listener{Address: bind, Log: slog.New(slog.DiscardHandler), Find: func(string) (*Index, string) { return nil, "" }}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -130,8 +121,8 @@ func TestPublishersAreBounded(t *testing.T) {
 // Batches and replays are lost, and the engine restarts. The index never has a block
 // that the engine has not, and has all of them once a replay has succeeded.
 func TestFollowsBlocksThroughLosses(t *testing.T) {
-	ports := freePorts(t, 3)
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	port := proxies.FreePorts(t, 3)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	var batches, replays atomic.Int32 // one of so many is lost; 0 = none
 	var count atomic.Int32
 	lost := func(of *atomic.Int32) bool {
@@ -142,7 +133,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 		l := proxies.Listen(t, address)
 		s := fakevllm.New(fakevllm.Options{
 			Name: "r0", CacheTokens: 4096, Speed: 40,
-			Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
+			Events: fmt.Sprintf("tcp://127.0.0.1:%d", port+1), Replay: fmt.Sprintf("tcp://127.0.0.1:%d", port+2),
 			LoseBatch:  func(uint64) bool { return lost(&batches) },
 			LoseReplay: func() bool { return lost(&replays) },
 		})
@@ -177,7 +168,7 @@ func TestFollowsBlocksThroughLosses(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		image.Follow(ctx, fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2]), func(string, error) {})
+		image.Follow(ctx, fmt.Sprintf("127.0.0.1:%d", port+1), fmt.Sprintf("127.0.0.1:%d", port+2), func(string, error) {})
 	}()
 	defer func() { cancel(); <-done }()
 	until(t, "the engine to be followed", func() bool { return image.Status().Online == 1 })

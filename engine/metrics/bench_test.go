@@ -120,7 +120,7 @@ func scrape(t testing.TB, addresses []string) (list []*Scraper, stop func()) {
 	d.Apply(decider.Config{Pools: []decider.PoolConfig{c}})
 	p := NewPoller(metrics.NewSet(), slog.New(slog.DiscardHandler))
 	for _, r := range c.Replicas {
-		list = append(list, p.Add(d.Pool("llama"), r.Name, r.Address, Options{Kind: VLLM}, Events{Adapters: func([]string) {}, ModelsUnknown: func() {}, Anew: func(bool) {}}))
+		list = append(list, p.Add(d.Pool("llama"), r.Name, r.Address, Options{Kind: VLLM}, Events{Adapters: func([]string) {}, ModelsUnknown: func() {}, MaybeReplaced: func(bool) {}}))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

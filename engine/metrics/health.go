@@ -40,7 +40,7 @@ func (s *Scraper) readHealth(err error, now time.Duration) {
 	s.dueHealth = (now + healthEvery).Round(tick)
 }
 
-// alive ends that the replica is left out.
+// alive handles that the engine serves: a replica that was declared dead is chosen again.
 func (s *Scraper) alive() {
 	if s.dead {
 		s.dead = false

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// What was learned once of an engine is asked again of the one that serves at its address
-// after it has restarted, was down, or gave way to one of another kind.
-func TestAnotherEngineIsAskedAnew(t *testing.T) {
+// What was learned once of an engine is asked again of the one at its address after a
+// restart, after failures, and when it is of another kind.
+func TestAnotherEngineIsAskedAgain(t *testing.T) {
 	refused := errors.New("connection refused")
 	long := `{"data":[{"id":"m","max_model_len":9000}]}`
 	short := `{"data":[{"id":"m","max_model_len":3000}]}`
@@ -34,7 +34,7 @@ func TestAnotherEngineIsAskedAnew(t *testing.T) {
 		refuses  error  // to list them
 		context  int    // that is known then; 0 = none
 		restarts uint64
-		anew     int
+		replaced int // calls of MaybeReplaced
 	}{
 		{"the same", "vllm", 51, false, short, nil, 9000, 0, 0}, // the list is not due yet
 		{"restarted", "vllm", 1, false, short, nil, 3000, 1, 1},
@@ -54,8 +54,8 @@ func TestAnotherEngineIsAskedAnew(t *testing.T) {
 				if time.Since(start) > 3*time.Second {
 					return false
 				}
-				if time.Since(start) > time.Second && (r.pool.Bounds().Context != 9000 || r.anew != 0) {
-					t.Errorf("%s: context of %d tokens, asked anew %d times at first", c.name, r.pool.Bounds().Context, r.anew)
+				if time.Since(start) > time.Second && (r.pool.Bounds().Context != 9000 || r.replaced != 0) {
+					t.Errorf("%s: context of %d tokens, called another %d times at first", c.name, r.pool.Bounds().Context, r.replaced)
 				}
 				return true
 			}
@@ -80,8 +80,8 @@ func TestAnotherEngineIsAskedAnew(t *testing.T) {
 			if b := r.pool.Bounds(); b.Known {
 				context = b.Context
 			}
-			if context != c.context || s.Restarts != c.restarts || r.anew != c.anew || r.renewed != (c.restarts > 0) || s.Engine != c.kind {
-				t.Errorf("%s: context of %d tokens, %d restarts, asked anew %d times, is %s", c.name, context, s.Restarts, r.anew, s.Engine)
+			if context != c.context || s.Restarts != c.restarts || r.replaced != c.replaced || r.restart != (c.restarts > 0) || s.Engine != c.kind {
+				t.Errorf("%s: context of %d tokens, %d restarts, called another %d times, is %s", c.name, context, s.Restarts, r.replaced, s.Engine)
 			}
 			if said := strings.Contains(r.log.String(), "another engine serves here now"); said != (c.kind != "vllm") {
 				t.Errorf("%s: the log says\n%s", c.name, r.log.String())

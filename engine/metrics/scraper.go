@@ -229,7 +229,7 @@ func (s *Scraper) succeed(r *Reading, took, now time.Duration) (early, late time
 	idle := s.seen && r.Running == 0 && r.FirstTokens == s.last.FirstTokens && r.Finished == s.last.Finished
 	restarted := s.reportToPool(r, now)
 	if restarted || back {
-		s.askAnew(now, restarted)
+		s.maybeReplaced(now, restarted)
 	}
 	// A slow scrape counts at once; quick ones after it lower the figure gradually.
 	s.smoothed = max(took, (3*s.smoothed+took)/4)

@@ -98,8 +98,8 @@ type rig struct {
 	pool     *decider.Pool
 	poller   *Poller
 	scrapers []*Scraper
-	anew     int  // calls of Anew
-	renewed  bool // the last one was for a restart
+	replaced int  // calls of MaybeReplaced
+	restart  bool // the last one was for a restart
 	log      strings.Builder
 }
 
@@ -119,7 +119,8 @@ func newRig(o Options, engines ...*fakeEngine) *rig {
 	r.poller.fetcher = func(address string) fetcher { return byAddress[address] }
 	for _, m := range c.Replicas {
 		r.scrapers = append(r.scrapers, r.poller.Add(r.pool, m.Name, m.Address, o, Events{
-			Adapters: func([]string) {}, ModelsUnknown: func() { d.ModelsUnknown(r.pool, m.Name) }, Anew: func(restarted bool) { r.anew, r.renewed = r.anew+1, restarted },
+			Adapters: func([]string) {}, ModelsUnknown: func() { d.ModelsUnknown(r.pool, m.Name) },
+			MaybeReplaced: func(restarted bool) { r.replaced, r.restart = r.replaced+1, restarted },
 		}))
 	}
 	return r

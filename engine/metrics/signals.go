@@ -21,15 +21,16 @@ type Events struct {
 	Adapters func(names []string)
 	// ModelsUnknown: the engine has restarted, and does not list its models.
 	ModelsUnknown func()
-	// Anew: the engine may be another one than before, as it has restarted or, if not
-	// restarted, did not answer for a while. What was learned of its API is to be asked again.
-	Anew func(restarted bool)
+	// MaybeReplaced: the engine has restarted or, unless restarted, answers again after
+	// failures. It may be another one, and what was learned of its API may not hold.
+	MaybeReplaced func(restarted bool)
 }
 
-// askAnew has what was learned of the engine asked again.
-func (s *Scraper) askAnew(now time.Duration, restarted bool) {
+// maybeReplaced handles that the engine may be another one than before: it is asked for
+// its models at once.
+func (s *Scraper) maybeReplaced(now time.Duration, restarted bool) {
 	s.dueModels, s.modelsOld = now, true
-	s.events.Anew(restarted)
+	s.events.MaybeReplaced(restarted)
 }
 
 // handleModels handles the answer to the request for the list of models. Without an answer

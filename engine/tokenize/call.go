@@ -1,11 +1,11 @@
 package tokenize
 
 import (
-	"pointsman/keyed"
 	"time"
 
 	"pointsman/decider"
 	"pointsman/decider/kvcache"
+	"pointsman/keyed"
 )
 
 // call is one call to an engine, shared by all requests with the same prompt.
@@ -107,7 +107,7 @@ func (t *Tokenizer) tokenize(pool *decider.Pool, adapter string, body []byte, fo
 			t.answered(m.Address, form)
 			return lists, true
 		}
-		t.complain(pool, m, q, err)
+		t.refused(pool, m, q, err)
 	}
 	return nil, false
 }

@@ -38,14 +38,14 @@ var renderCalls = [formCount]string{
 func (t *Tokenizer) render(address string, q *question) ([][]uint32, error) {
 	lists, err := t.tokens(address, renderCalls[q.form], q.body)
 	if isAbsent(err) {
-		t.learn(address, func(m *manners) { m.noRender[q.form] = t.now().Add(learnedFor) })
+		t.learn(address, func(a *api) { a.noRender[q.form] = t.now().Add(learnedFor) })
 	}
 	return lists, err
 }
 
 // askConverted asks for the tokens of a body that the engine turns into a chat: in one
 // call where it has one, else by doing the same here.
-func (t *Tokenizer) askConverted(address string, q *question, known manners) ([][]uint32, error) {
+func (t *Tokenizer) askConverted(address string, q *question, known api) ([][]uint32, error) {
 	if !known.isLlamaCpp(t.now()) && known.renders(q.form, t.now()) {
 		lists, err := t.render(address, q)
 		if !isAbsent(err) {

@@ -38,7 +38,7 @@ func FuzzAnswer(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokenizer.learn(address, func(m *manners) { *m = manners{} }) // which API it has is not known
+			tokenizer.learn(address, func(a *api) { *a = api{} }) // which API it has is not known
 			lists, err := tokenizer.ask(address, q)
 			if err != nil {
 				continue

@@ -33,8 +33,8 @@ const maxProofs = 256
 func (t *Tokenizer) proofOf(address string, s shape) (p proof, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.peers[address]; m != nil {
-		p, ok = m.proofs[s]
+	if a := t.apis[address]; a != nil {
+		p, ok = a.proofs[s]
 	}
 	return p, ok && t.now().Before(p.until)
 }
@@ -45,14 +45,14 @@ func (t *Tokenizer) proven(address string, s shape, p proof) {
 	if p.failed {
 		p.until = t.now().Add(failureTime)
 	}
-	t.learn(address, func(m *manners) {
-		if m.proofs == nil {
-			m.proofs = map[shape]proof{}
+	t.learn(address, func(a *api) {
+		if a.proofs == nil {
+			a.proofs = map[shape]proof{}
 		}
-		if len(m.proofs) >= maxProofs {
-			clear(m.proofs)
+		if len(a.proofs) >= maxProofs {
+			clear(a.proofs)
 		}
-		m.proofs[s] = p
+		a.proofs[s] = p
 	})
 }
 

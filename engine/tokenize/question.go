@@ -90,7 +90,7 @@ func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 			return lists, err
 		}
 		t.forget(address)
-		known = manners{}
+		known = api{}
 	}
 	lists, err := t.askVLLM(address, q, known.renders(Chat, t.now()))
 	if err == nil && len(lists) > 0 && len(lists[0]) == 0 {
@@ -98,13 +98,13 @@ func (t *Tokenizer) ask(address string, q *question) ([][]uint32, error) {
 		if lists, err = t.askLlamaCpp(address, q); err != nil {
 			return nil, errPrompt
 		}
-		t.learn(address, func(m *manners) { m.llamaCpp = t.now().Add(learnedFor) })
+		t.learn(address, func(a *api) { a.llamaCpp = t.now().Add(learnedFor) })
 	}
 	return lists, err
 }
 
-// refusedAsForeign reports whether an engine that was llama.cpp no longer is, from its
-// error. llama.cpp has a call for templates, which may fail, and tokenizes any text.
+// refusedAsForeign reports whether an error shows that the engine is not llama.cpp. That has
+// a call for templates, which may fail, and tokenizes any text.
 func (q *question) refusedAsForeign(err error) bool {
 	status, ok := errors.AsType[statusError](err)
 	return ok && (status.absent() || status < 500 && q.form != Chat)

@@ -30,8 +30,8 @@ type Tokenizer struct {
 	Log *slog.Logger
 
 	mu    sync.Mutex
-	calls map[uint64]*call    // pending calls, by the hash of the whole prompt
-	peers map[string]*manners // what is known of the engines, by address
+	calls map[uint64]*call // pending calls, by the hash of the whole prompt
+	apis  map[string]*api  // what is known of the engines, by address
 
 	now       func() time.Time // time.Now, except in tests
 	forgotten atomic.Int64     // when an engine last restarted, in Unix nanoseconds
@@ -90,7 +90,7 @@ func New(set *metrics.Set) *Tokenizer {
 	}
 	t := &Tokenizer{
 		Log:   slog.New(slog.DiscardHandler),
-		calls: map[uint64]*call{}, peers: map[string]*manners{}, now: time.Now,
+		calls: map[uint64]*call{}, apis: map[string]*api{}, now: time.Now,
 		exact: tokenized("exact"), prefix: tokenized("prefix"), engine: tokenized("engine"), ids: tokenized("ids"),
 		empty: untokenized("no_prompt"), cut: untokenized("cut"), late: untokenized("late"), failed: untokenized("failed"),
 	}

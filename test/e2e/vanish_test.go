@@ -10,9 +10,9 @@ import (
 	"pointsman/test/rig"
 )
 
-// TestHostVanishes has a replica whose host goes away without closing its connections, as at a
-// power cut. HAProxy notices that on those it keeps: what it sends there, and what it has sent
-// there, is served by the other replica.
+// TestHostVanishes has a replica whose host vanishes without closing its connections, as at a
+// power cut. HAProxy notices that on connections that it keeps: the requests that wait there,
+// and those that it sends there later, are served by the other replica.
 func TestHostVanishes(t *testing.T) {
 	for _, r := range rig.HAProxies(t) {
 		if !r.Newest && !rig.Soak {
@@ -56,7 +56,7 @@ func TestHostVanishes(t *testing.T) {
 					t.Fatal(a.Status, a.Err)
 				}
 			}
-			hold(n) // over half of the connections that are kept now
+			hold(n) // over half of the connections that are kept
 
 			cable.Cut()
 			cut := time.Now()

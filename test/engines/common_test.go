@@ -180,8 +180,8 @@ func everyAPI(t *testing.T, s *rig.Site, client *http.Client) {
 }
 
 // begin sends an endless stream, and returns when its answer has begun: a replica that dies
-// before that loses nothing, since another one gets the request. What the client gets in
-// all comes later.
+// before that loses nothing, since another one gets the request. The channel gets the whole
+// answer when it ends.
 func begin(t *testing.T, client *http.Client, host string) <-chan rig.Answer {
 	t.Helper()
 	r, err := rig.Call{Body: endless}.Request(t.Context(), host, nil)

@@ -2,6 +2,8 @@ package house
 
 import (
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"strings"
 	"testing"
 )
@@ -36,6 +38,24 @@ func guessesPort(f *ast.FuncDecl) bool {
 		return true
 	})
 	return listens && closes && !used && f.Type.Results != nil
+}
+
+func TestGuessesPort(t *testing.T) {
+	for body, want := range map[string]bool{
+		`func f() string { l, _ := net.Listen("tcp", "127.0.0.1:0"); defer l.Close(); return l.Addr().String() }`:          true,
+		`func f() int { c, _ := net.ListenPacket("udp", ":0"); c.Close(); return port(c) }`:                                true,
+		`func f() string { l, _ := net.Listen("tcp", "127.0.0.1:0"); defer l.Close(); go serve(l); return ask(l.Addr()) }`: false,
+		`func f() net.Listener { l, _ := net.Listen("tcp", "127.0.0.1:0"); return l }`:                                     false,
+		`func f() string { l, _ := net.Listen("tcp", address); l.Close(); return address }`:                                false,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "f.go", "package f\n"+body, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := guessesPort(f.Decls[0].(*ast.FuncDecl)); got != want {
+			t.Errorf("%v, want %v: %s", got, want, body)
+		}
+	}
 }
 
 // Ports for servers that start later come from package loopback.

@@ -32,7 +32,7 @@ func FreePorts(t testing.TB, n int) int {
 }
 
 // Listen listens on an address that was free a moment ago. It waits while another
-// process holds the port yet.
+// process still holds the port.
 func Listen(t testing.TB, address string) net.Listener {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {

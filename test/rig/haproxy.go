@@ -22,7 +22,7 @@ func HAProxies(t *testing.T) (list []Release) {
 			Name: "haproxy-" + bin.Version, Version: bin.Version, Newest: i == len(bins)-1, Bin: bin,
 			Can: Abilities{
 				NoticesLeaving: old, NoticesLeaving2: true, LosesHeldCheaply: !old, Queues: true, Checks: true, Runtime: true,
-				ReadsModel: true, AnswersBroken: !old, RetriesSent: true,
+				ReadsModel: true, AnswersBroken: !old, NewConnections: true,
 			},
 			Lay: func(s *Site) Proxy {
 				return &HAProxy{Site: s, Spoe: filepath.Join(s.Dir, "spoe.sock"), Runtime: filepath.Join(s.Dir, "haproxy.sock")}

@@ -17,7 +17,7 @@ func Nginxes(t *testing.T) (list []Release) {
 			Name: "nginx-" + bin.Version, Version: bin.Version, Newest: i == len(bins)-1, Bin: bin,
 			Can: Abilities{
 				NoticesLeaving: true, NoticesLeaving2: true, LosesHeldCheaply: true, WholeBody: true,
-				KnowsWhoBroke: true, AnswersBroken: true, ExplainsBroken: true, TriesOthers: true, RetriesSent: true,
+				KnowsWhoBroke: true, AnswersBroken: true, ExplainsBroken: true, TriesOthers: true,
 			},
 			Lay: func(s *Site) Proxy { return &Nginx{Site: s, Socket: filepath.Join(s.Dir, "nginx.sock")} },
 		})

@@ -51,9 +51,9 @@ type Abilities struct {
 	// TriesOthers: it never sends a request a second time to a replica that has
 	// refused it, as long as there are others.
 	TriesOthers bool
-	// RetriesSent: it can be made to send a request again that a replica may have
-	// begun.
-	RetriesSent bool
+	// NewConnections: unless it may send a request again, it opens a new connection to a
+	// replica for each. Otherwise a request that meets the end of an idle one gets a 502.
+	NewConnections bool
 }
 
 // Proxy is the proxy of a site. Its methods are for the test's own goroutine.

@@ -17,9 +17,9 @@ import (
 	"pointsman/test/rig"
 )
 
-// An engine that is upgraded behind its address is asked anew for what was learned once,
-// long before its list of models would be due again.
-func TestAnUpgradedEngineIsAskedAnew(t *testing.T) {
+// An engine that is upgraded behind its address is asked again for what was learned once,
+// long before its list of models is due.
+func TestAnUpgradedEngineIsAskedAgain(t *testing.T) {
 	l := proxies.Listen(t, rig.FreeAddress(t))
 	address := l.Addr().String()
 	serve := func(o fakevllm.Options) (stop func()) {
@@ -35,8 +35,8 @@ func TestAnUpgradedEngineIsAskedAnew(t *testing.T) {
 	}}})
 	w := NewWatch(d, vm.NewSet(), slog.New(slog.DiscardHandler))
 	w.Configure(map[string]PoolOptions{"llama": {}})
-	var anew atomic.Pointer[string]
-	w.Anew = func(address string, _ bool) { anew.Store(&address) }
+	var replaced atomic.Pointer[string]
+	w.MaybeReplaced = func(address string, _ bool) { replaced.Store(&address) }
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()
@@ -47,8 +47,8 @@ func TestAnUpgradedEngineIsAskedAnew(t *testing.T) {
 	until(t, "what the first engine has", func() bool {
 		return slices.Equal(pool.ListedAdapters(), []string{"old"}) && pool.Bounds().Context == 9000
 	})
-	if anew.Load() != nil {
-		t.Error("the first engine is asked anew")
+	if replaced.Load() != nil {
+		t.Error("the first engine is called another")
 	}
 	stop()
 	until(t, "that it is down", func() bool { s := w.Status(); return len(s) == 1 && s[0].Error != "" })
@@ -59,9 +59,9 @@ func TestAnUpgradedEngineIsAskedAnew(t *testing.T) {
 		return slices.Equal(pool.ListedAdapters(), []string{"new"}) && pool.Bounds().Context == 3000
 	})
 	if took := time.Since(upgraded); took > 20*time.Second {
-		t.Errorf("asked anew after %v", took)
+		t.Errorf("asked again after %v", took)
 	}
-	if a := anew.Load(); a == nil || *a != address {
-		t.Errorf("asked anew: %v, want %s", a, address)
+	if a := replaced.Load(); a == nil || *a != address {
+		t.Errorf("maybe replaced: %v, want %s", a, address)
 	}
 }

@@ -10,55 +10,55 @@ import (
 	"pointsman/decider"
 )
 
-// manners are what is known about an engine's API. Another engine may serve at the same
+// api is what was learned about an engine's API. Another engine may serve at the same
 // address later: nothing counts for longer than learnedFor, and Forget ends all at once.
-type manners struct {
-	llamaCpp time.Time            // until when it is as llama.cpp is
-	noRender [formCount]time.Time // until when it renders no bodies of this form
+type api struct {
+	llamaCpp time.Time            // until when it counts as llama.cpp
+	noRender [formCount]time.Time // until when it counts as rendering no bodies of this form
 	proofs   map[shape]proof      // how it converts Messages; not to be read from a copy
 	said     [formCount]bool      // it was logged that it does not tokenize this form
 }
 
-// learnedFor is how long it counts what an engine's API is found to be.
+// learnedFor is how long what was learned about an engine counts.
 const learnedFor = 10 * time.Minute
 
-// maxPeers bounds the number of engines that are remembered.
-const maxPeers = 4096
+// maxAPIs bounds the engines that are remembered.
+const maxAPIs = 4096
 
 // of returns what is known of the engine at an address.
-func (t *Tokenizer) of(address string) manners {
+func (t *Tokenizer) of(address string) api {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.peers[address]; m != nil {
-		return *m
+	if a := t.apis[address]; a != nil {
+		return *a
 	}
-	return manners{}
+	return api{}
 }
 
 // isLlamaCpp reports whether the engine is known to be llama.cpp.
-func (m *manners) isLlamaCpp(now time.Time) bool { return now.Before(m.llamaCpp) }
+func (a *api) isLlamaCpp(now time.Time) bool { return now.Before(a.llamaCpp) }
 
 // renders reports whether the engine may render bodies of a form.
-func (m *manners) renders(f Form, now time.Time) bool { return !now.Before(m.noRender[f]) }
+func (a *api) renders(f Form, now time.Time) bool { return !now.Before(a.noRender[f]) }
 
 // learn updates what is known about the engine at an address.
-func (t *Tokenizer) learn(address string, change func(*manners)) {
+func (t *Tokenizer) learn(address string, change func(*api)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m := t.peers[address]
-	if m == nil {
-		if len(t.peers) >= maxPeers {
-			clear(t.peers)
+	a := t.apis[address]
+	if a == nil {
+		if len(t.apis) >= maxAPIs {
+			clear(t.apis)
 		}
-		m = &manners{}
-		t.peers[address] = m
+		a = &api{}
+		t.apis[address] = a
 	}
-	change(m)
+	change(a)
 }
 
-// Forget has the engine at an address asked anew what its API is and, if it has restarted,
-// for the tokens of known prompts too: another model or template would change them. An
-// engine that only did not answer may be overloaded, and gets no such calls.
+// Forget makes t learn again what the API of the engine at an address is. If the engine has
+// restarted, t also asks again for the tokens of known prompts: another model or template
+// changes them. An engine that only did not answer may be overloaded, and gets no such calls.
 func (t *Tokenizer) Forget(address string, restarted bool) {
 	t.forget(address)
 	if restarted {
@@ -70,8 +70,8 @@ func (t *Tokenizer) Forget(address string, restarted bool) {
 func (t *Tokenizer) forget(address string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.peers[address]; m != nil {
-		*m = manners{said: m.said} // it is logged again once it has tokenized
+	if a := t.apis[address]; a != nil {
+		*a = api{said: a.said} // answered ends that
 	}
 }
 
@@ -81,25 +81,25 @@ func (t *Tokenizer) isStale(e entry) bool {
 	return at <= t.forgotten.Load() || t.now().Sub(e.asked) > learnedFor
 }
 
-// answered notes that an engine has tokenized a body of the form.
+// answered notes that an engine has tokenized a body of the form: its next refusal is logged.
 func (t *Tokenizer) answered(address string, f Form) {
-	if m := t.of(address); m.said[f] {
-		t.learn(address, func(m *manners) { m.said[f] = false })
+	if a := t.of(address); a.said[f] {
+		t.learn(address, func(a *api) { a.said[f] = false })
 	}
 }
 
-// complain handles that an engine does not tokenize a body. That it refuses to is logged
-// once for each engine.
-func (t *Tokenizer) complain(pool *decider.Pool, m decider.Member, q *question, err error) {
+// refused handles that an engine has not tokenized a body. A refusal is logged once for each
+// engine and form.
+func (t *Tokenizer) refused(pool *decider.Pool, m decider.Member, q *question, err error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		t.forget(m.Address) // the next one may be another
+		t.forget(m.Address) // another engine may come
 	}
 	status, isStatus := errors.AsType[statusError](err)
 	if !isStatus && !errors.Is(err, errCount) {
 		return
 	}
 	said := false
-	t.learn(m.Address, func(m *manners) { said, m.said[q.form] = m.said[q.form], true })
+	t.learn(m.Address, func(a *api) { said, a.said[q.form] = a.said[q.form], true })
 	switch {
 	case said || status >= 500 && status != fasthttp.StatusNotImplemented:
 		return
