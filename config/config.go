@@ -119,9 +119,9 @@ type HAProxy struct {
 	// BodyPriority lets the priority in a request's body set its place in HAProxy's
 	// queues, where no admission does.
 	BodyPriority bool `yaml:"body_priority"`
-	// RetrySent sends a request whose replica closed the connection before its
-	// answer once more, to the same replica or, if that refuses it, to another one,
-	// although the first may have begun it. Connections to replicas are then kept.
+	// RetrySent sends a request again whose replica closed the connection before its
+	// answer: to the same replica or, if that refuses it, to another one, although the
+	// first may have begun it. Connections to replicas are then kept.
 	RetrySent bool `yaml:"retry_sent"`
 }
 

@@ -79,7 +79,7 @@ func (r *Replica) trust(now time.Duration) float64 {
 	return r.weighed(now)
 }
 
-// weighed is trust where there are signals.
+// weighed is trust where there are signals. It is apart so that trust is inlined.
 func (r *Replica) weighed(now time.Duration) float64 {
 	if age := now - r.signals.At; age != r.trusted.age || r.trusted.weight == 0 {
 		r.trusted.age, r.trusted.weight = age, math.Exp(-float64(age)/float64(signalMemory))
@@ -138,15 +138,10 @@ func (v *View) Throughput(i int) float64 {
 // pool does not know, and the prefill cost of those that still wait.
 func (v *View) Foreign(i int) (requests, backlog float64) {
 	r := v.Replicas[i]
-	if !r.signals.Known {
+	w := r.trust(v.Now)
+	if w == 0 {
 		return 0, 0
 	}
-	return foreign(r, v)
-}
-
-// foreign is Foreign of a replica whose engine reports.
-func foreign(r *Replica, v *View) (requests, backlog float64) {
-	w := r.weighed(v.Now)
 	s, own := &r.signals, &r.atSignals
 	waiting := float64(s.Waiting) - own.waiting
 	requests = waiting + float64(s.Running) - own.running

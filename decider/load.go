@@ -161,9 +161,8 @@ func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) 
 	l.advance(v.replica, now)
 	q, i := &v.replica.prefill, l.reservations.index(v)
 	if q.n == 0 {
-		q.first, q.since = i, now
-		q.uncached, q.cost = 0, 0 // of rounding
-		q.measured, q.done = now, 0
+		q.first, q.since, q.measured = i, now, now
+		q.cost, q.done = 0, 0 // rounding leaves a rest of cost
 	} else {
 		l.reservations.at(q.last).prefill.behind = i
 	}

@@ -180,7 +180,8 @@ func (s *peers) notHeldElsewhere(from string, e *Event) Applied {
 	return AppliedBefore
 }
 
-// asked is how many blocks the request of that id, which another agent holds, was counted for.
+// asked returns for how many blocks the request of that id, which another agent holds, has
+// been counted.
 func (h *holdsElsewhere) asked(id ID) int {
 	if h.n == 0 {
 		return 0

@@ -34,7 +34,7 @@ func (e *rateEstimator) add(amount, seconds, expected float64) {
 	}
 	e.usual += (due - e.usual) / usualOver
 	seconds = min(max(seconds, due/sampleSpread), due*sampleSpread)
-	keep := max(0, 1-seconds/speedMemory)
+	keep := 1 - seconds/speedMemory // at least 0: seconds are at most sampleSpread/4 of the memory
 	e.amount = e.amount*keep + amount
 	e.seconds = e.seconds*keep + seconds
 }

@@ -18,7 +18,8 @@ func (d *Decider) ModelsUnknown(p *Pool, replica string) {
 	}
 }
 
-// forgetModels returns whether adapters were listed.
+// forgetModels forgets the models that the engine listed, and reports whether adapters were
+// among them.
 func (e Engine) forgetModels() bool {
 	p, r := e.lock()
 	defer p.mu.Unlock()
@@ -31,8 +32,8 @@ func (e Engine) forgetModels() bool {
 	return listed
 }
 
-// moveTo sets the address of r. At another one there is another engine. The caller holds
-// the lock.
+// moveTo sets the address of r. Another address means another engine. The caller holds the
+// lock.
 func moveTo(p *Pool, r *Replica, address string) {
 	if r.address != "" && address != "" && r.address != address {
 		replaced(p, r)
@@ -40,8 +41,8 @@ func moveTo(p *Pool, r *Replica, address string) {
 	r.address = address
 }
 
-// replaced forgets what the engine of r has reported: its cache, its sizes, its models. How
-// fast it is stays until its requests show another speed. The caller holds the lock.
+// replaced forgets what the engine of r has reported: its cache, its sizes, its models. Its
+// learned speed stays until requests show another one. The caller holds the lock.
 func replaced(p *Pool, r *Replica) {
 	p.restarted(r)
 	r.firstTokens, r.promptWindow = firstTokens{}, promptWindow{}

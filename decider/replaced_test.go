@@ -31,9 +31,6 @@ func TestAReplacedEngineIsUnknown(t *testing.T) {
 			c.Replicas[0].Address = "10.0.0.1:1"
 		})
 		r := p.replicas[0]
-		if name[:5] == "found" {
-			r.listed = false
-		}
 		e := p.Engine("r0")
 		e.Signals(Signals{Running: 3, CacheTokens: 70_000, BlockTokens: 32})
 		e.BlockTokens(32)
@@ -64,8 +61,9 @@ func TestAReplacedEngineIsUnknown(t *testing.T) {
 	}
 }
 
-// found reports the replicas of p, the first at an address.
+// found reports the replicas of p, of which the first is not listed, but found at an address.
 func found(p *Pool, address string) {
+	p.replicas[0].listed = false
 	p.Discovered([]ReplicaState{{Name: "r0", Address: address, Up: true, Weight: 1}, {Name: "r1", Address: "10.0.0.2:1", Up: true, Weight: 1}})
 }
 

@@ -144,7 +144,7 @@ func (m *members) addFallbacks(order, from []int, chance *rand.Rand) []int {
 	if need <= 0 {
 		return order
 	}
-	if n < 3 { // else at least need of them are left, whatever order has
+	if n < 3 { // of three or more, at least need are not in order
 		need = min(need, without(from, order))
 	}
 	for range need {

@@ -49,12 +49,12 @@ type View struct {
 	width int       // terms per candidate
 }
 
-// memo is what was last worked out for this request: most replicas have as much of it
-// cached as the one before.
+// memo holds what was last computed for this request: most replicas have as much of it
+// cached as the one before, so that the result is the same.
 type memo struct {
 	uncached     int
 	cost         float64 // of so many uncached tokens
-	long, length float64 // a cost, and Length of it
+	long, length float64 // a cost, and its Length
 	poolSpeed    float64 // 0 = not known
 }
 
@@ -188,13 +188,14 @@ func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last
 // Candidates, under the name at position term of Terms.
 func (v *View) SetTerm(c, term int, value float64) { v.terms[c*v.width+term] = value }
 
-// Row is where the terms of the candidate at position c are, in the order of Terms.
+// Row returns the terms of the candidate at position c, in the order of Terms, for a policy
+// that sets all of them.
 func (v *View) Row(c int) []float64 { return v.terms[c*v.width : (c+1)*v.width] }
 
 // matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
-	v.memo = memo{} // what no tokens cost is 0, and so is the length of what costs nothing
+	v.memo = memo{} // no tokens cost 0, and a cost of 0 has the length 0
 	v.tiered = false
 	switch m := v.pool.caches.model; {
 	case m == nil:

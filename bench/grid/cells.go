@@ -42,22 +42,22 @@ func (o *options) cells() (cells []*cell, err error) {
 	if o.list != "" {
 		return o.listed()
 	}
-	var worlds []string
-	if o.worlds != "" {
-		worlds = strings.Split(o.worlds, ",")
+	var workloads []string
+	if o.workloads != "" {
+		workloads = strings.Split(o.workloads, ",")
 	}
-	if o.trace != "" && !slices.Contains(worlds, conversation) {
-		worlds = append(worlds, conversation)
+	if o.trace != "" && !slices.Contains(workloads, conversation) {
+		workloads = append(workloads, conversation)
 	}
 	of, err := parseSeeds(o.seeds)
 	if err != nil {
 		return nil, err
 	}
-	for _, world := range worlds {
+	for _, name := range workloads {
 		for _, replicas := range strings.Split(o.replicas, ",") {
 			for _, cache := range strings.Split(o.caches, ",") {
 				for _, load := range strings.Split(o.loads, ",") {
-					c, err := newCell(world, replicas, cache, load, of)
+					c, err := newCell(name, replicas, cache, load, of)
 					if err != nil {
 						return nil, err
 					}
@@ -69,7 +69,7 @@ func (o *options) cells() (cells []*cell, err error) {
 	return cells, nil
 }
 
-// listed are the cells of the file o.list: one on each line, as world, replicas,
+// listed are the cells of the file o.list: one on each line, as workload, replicas,
 // tokens of cache, load and seeds. Those of the trace are left out without it.
 func (o *options) listed() (cells []*cell, err error) {
 	b, err := os.ReadFile(o.list)
@@ -82,7 +82,7 @@ func (o *options) listed() (cells []*cell, err error) {
 			continue
 		}
 		if len(fields) != 5 {
-			return nil, fmt.Errorf("%s:%d: %d fields, want world, replicas, tokens of cache, load and seeds", o.list, i+1, len(fields))
+			return nil, fmt.Errorf("%s:%d: %d fields, want workload, replicas, tokens of cache, load and seeds", o.list, i+1, len(fields))
 		}
 		of, err := parseSeeds(fields[4])
 		var c *cell
@@ -98,8 +98,8 @@ func (o *options) listed() (cells []*cell, err error) {
 }
 
 // newCell reads a cell from its parts.
-func newCell(world, replicas, cache, load string, of seeds) (*cell, error) {
-	c := &cell{setup: setup{world: world}, seeds: of}
+func newCell(name, replicas, cache, load string, of seeds) (*cell, error) {
+	c := &cell{setup: setup{workload: name}, seeds: of}
 	var err, err2, err3 error
 	c.replicas, err = strconv.Atoi(replicas)
 	c.cache, err2 = strconv.Atoi(cache)
@@ -107,8 +107,8 @@ func newCell(world, replicas, cache, load string, of seeds) (*cell, error) {
 	if err != nil || err2 != nil || err3 != nil {
 		return nil, fmt.Errorf("%s replicas, %s tokens of cache, load %s: want numbers", replicas, cache, load)
 	}
-	if world != conversation {
-		if err := workload.Check(world); err != nil {
+	if name != conversation {
+		if err := workload.Check(name); err != nil {
 			return nil, err
 		}
 	}

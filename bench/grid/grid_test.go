@@ -13,7 +13,7 @@ import (
 // small are two cells of a workload that is replayed fast.
 func small(t *testing.T) *options {
 	return &options{
-		worlds: "embeddings", replicas: "2", loads: "0.5,0.9", caches: "200000", ours: "round_robin", rivals: "least_requests,random",
+		workloads: "embeddings", replicas: "2", loads: "0.5,0.9", caches: "200000", ours: "round_robin", rivals: "least_requests,random",
 		profile: "8b", seeds: "1", csv: filepath.Join(t.TempDir(), "grid.csv"), replay: true,
 	}
 }
@@ -146,19 +146,19 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The committed list holds cells of all worlds; those of the trace need it.
+// The committed list holds cells of all workloads; those of the trace need it.
 func TestCellsListed(t *testing.T) {
 	o := options{list: "cells.txt"}
 	cells, err := o.cells()
 	if err != nil {
 		t.Fatal(err)
 	}
-	worlds := map[string]int{}
+	workloads := map[string]int{}
 	for _, c := range cells {
-		worlds[c.world]++
+		workloads[c.workload]++
 	}
-	if len(worlds) != len(workload.Names()) || worlds[conversation] != 0 {
-		t.Errorf("cells by world without a trace: %v", worlds)
+	if len(workloads) != len(workload.Names()) || workloads[conversation] != 0 {
+		t.Errorf("cells by workload without a trace: %v", workloads)
 	}
 	o.trace = "conversation.jsonl"
 	with, err := o.cells()
@@ -201,13 +201,13 @@ func TestShort(t *testing.T) {
 
 func TestGridRefuses(t *testing.T) {
 	for want, change := range map[string]func(*options){
-		`unknown "mails"`: func(o *options) { o.worlds = "mails" },
+		`unknown "mails"`: func(o *options) { o.workloads = "mails" },
 		"want numbers":    func(o *options) { o.loads = "high" },
 		`unknown "best"`:  func(o *options) { o.rivals = "best" },
 		"seeds":           func(o *options) { o.seeds = "three" },
 		`unknown "9b"`:    func(o *options) { o.profile = "9b" },
 	} {
-		o := options{worlds: "chat", replicas: "2", loads: "1", caches: "200000", ours: "random", rivals: "random", profile: "8b", seeds: "1", replay: true}
+		o := options{workloads: "chat", replicas: "2", loads: "1", caches: "200000", ours: "random", rivals: "random", profile: "8b", seeds: "1", replay: true}
 		change(&o)
 		if _, err := o.run(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want … %s …", err, want)

@@ -17,7 +17,7 @@ const (
 	behindOurs  = 1.05 // of the TTFT p90 to that of our first policy
 )
 
-// plain are the policies that none of ours may be behind, since everybody has them.
+// plain are the policies that none of ours may be behind, since every proxy has them.
 var plain = []string{"round_robin", "least_requests"}
 
 // best returns the smallest figure of the rivals, and that rival.
@@ -93,7 +93,7 @@ func (s summary) write(b *strings.Builder, name string) {
 		math.Exp(s.p99/n), math.Exp(s.e2e/n), 100*float64(s.kept)/n, s.lost, s.behind)
 }
 
-// writeMarkdown writes a summary of our policies by world, the cells that they
+// writeMarkdown writes a summary of our policies by workload, the cells that they
 // lose, and each cell.
 func (r *results) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
@@ -101,42 +101,42 @@ func (r *results) writeMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "%d of %d cells are measured.\n\n", len(r.cells), len(r.cells)+r.missing)
 	}
 	if len(r.cells) > 0 {
-		worlds := byWorld(r.cells)
-		r.summaries(&b, worlds)
+		workloads := byWorkload(r.cells)
+		r.summaries(&b, workloads)
 		r.lost(&b)
 		r.afterFirst(&b)
-		b.WriteString("\nEach cell: the lowest TTFT p90 of a rival in seconds, and what of it ours have. Lost cells are bold.\n")
-		for _, cells := range worlds {
-			r.world(&b, cells)
+		b.WriteString("\nEach cell: the rival with the lowest TTFT p90, that in seconds, and the ratios of ours to it. Lost cells are bold.\n")
+		for _, cells := range workloads {
+			r.workload(&b, cells)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// byWorld splits cells by world, in the order in which worlds first occur.
-func byWorld(cells []*cell) (worlds [][]*cell) {
+// byWorkload splits cells by workload, in the order in which workloads first occur.
+func byWorkload(cells []*cell) (workloads [][]*cell) {
 	for _, c := range cells {
-		i := slices.IndexFunc(worlds, func(of []*cell) bool { return of[0].world == c.world })
+		i := slices.IndexFunc(workloads, func(of []*cell) bool { return of[0].workload == c.workload })
 		if i < 0 {
-			i, worlds = len(worlds), append(worlds, nil)
+			i, workloads = len(workloads), append(workloads, nil)
 		}
-		worlds[i] = append(worlds[i], c)
+		workloads[i] = append(workloads[i], c)
 	}
-	return worlds
+	return workloads
 }
 
 // summaries writes a table for each of our policies.
-func (r *results) summaries(b *strings.Builder, worlds [][]*cell) {
-	fmt.Fprintf(b, "%s, %s. Ratios are to the best rival of each cell, for each figure, and means of them geometric; below 1 ours is ahead. "+
-		"Lost are cells with a ratio of the TTFT p90 above %.2f; behind plain those above %.2f of %s.\n",
+func (r *results) summaries(b *strings.Builder, workloads [][]*cell) {
+	fmt.Fprintf(b, "%s, %s. Each figure is a ratio to that of the cell's best rival in it, below 1 where ours is better; means are geometric. "+
+		"Lost are cells with a TTFT p90 above %.2f; behind plain are those above %.2f of %s.\n",
 		count(len(r.cells)), seedsOf(r.cells), lostRatio, behindPlain, strings.Join(plain, " or "))
 	for i, name := range r.ours {
 		fmt.Fprintf(b, "\n| %s | cells | TTFT p90 | worst | TTFT p99 | end to end p90 | goodput within 1 point | lost | behind plain |\n|---|---|---|---|---|---|---|---|---|\n", short(name))
-		for _, cells := range worlds {
-			summarize(cells, i).write(b, cells[0].world)
+		for _, cells := range workloads {
+			summarize(cells, i).write(b, cells[0].workload)
 		}
-		if len(worlds) > 1 {
+		if len(workloads) > 1 {
 			summarize(r.cells, i).write(b, "**all**")
 		}
 	}
@@ -177,9 +177,9 @@ func (r *results) afterFirst(b *strings.Builder) {
 	}
 }
 
-// world writes the cells of one world: a row for each number of replicas and cache
+// workload writes the cells of one workload: a row for each number of replicas and cache
 // size, and columns for the loads.
-func (r *results) world(b *strings.Builder, cells []*cell) {
+func (r *results) workload(b *strings.Builder, cells []*cell) {
 	type line struct {
 		replicas, cache int
 		seeds           seeds
@@ -199,7 +199,7 @@ func (r *results) world(b *strings.Builder, cells []*cell) {
 	slices.Sort(loads)
 	one := cells[0].seeds
 	mixed := slices.ContainsFunc(cells, func(c *cell) bool { return c.seeds != one })
-	fmt.Fprintf(b, "\n| %s, %s |", cells[0].world, seedsOf(cells))
+	fmt.Fprintf(b, "\n| %s, %s |", cells[0].workload, seedsOf(cells))
 	for _, load := range loads {
 		fmt.Fprintf(b, " %g: best | s |", load)
 		for _, name := range r.ours {
@@ -257,7 +257,7 @@ func seedsOf(cells []*cell) string {
 }
 
 func (c *cell) name() string {
-	return fmt.Sprintf("%s, %d × %dk, load %g, seed %s", c.world, c.replicas, c.cache/1000, c.load, c.seeds)
+	return fmt.Sprintf("%s, %d × %dk, load %g, seed %s", c.workload, c.replicas, c.cache/1000, c.load, c.seeds)
 }
 
 // short is the name of a policy in the page: {name: kv_cost, preset: agentic} is

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"log"
 	"runtime"
 	"slices"
@@ -18,10 +17,10 @@ import (
 type results struct {
 	ours    []string // policies
 	cells   []*cell
-	missing int // cells that the files have not, or not with all policies
+	missing int // cells for which the files lack a policy
 }
 
-// run measures what the files do not have yet, and returns the results.
+// run measures what the files lack, and returns the results.
 func (o *options) run() (*results, error) {
 	ours, err := policiesOf(o.ours)
 	if err != nil {
@@ -36,7 +35,7 @@ func (o *options) run() (*results, error) {
 		list, err = replay.WithRouterQueue(list, queue)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("router-queue: %w", err)
+		return nil, err
 	}
 	profile, err := sim.ParseProfile(o.profile)
 	if err != nil {
@@ -109,7 +108,7 @@ func (c *cell) fill(known *store, ours, rivals []replay.Policy) bool {
 	return true
 }
 
-// measurement replays what is missing.
+// measurement replays what the files lack.
 type measurement struct {
 	o        *options
 	profile  sim.Profile
@@ -132,18 +131,18 @@ func (m *measurement) run(cells []*cell) error {
 	}
 	conversations := sync.OnceValues(func() (*trace.Trace, error) { return trace.ReadFile(m.o.trace, trace.Options{}) })
 	for seed := 0; seed <= last; seed++ {
-		var world string // the traces of one world and seed serve all its cells
+		var name string // the trace of a workload and seed serves all its cells
 		var requests func() (*trace.Trace, error)
 		for i, c := range cells {
 			if !c.seeds.contains(seed) {
 				continue
 			}
 			switch {
-			case c.world == conversation:
-				world, requests = c.world, conversations
-			case c.world != world:
-				name := c.world
-				world, requests = name, sync.OnceValues(func() (*trace.Trace, error) { return workload.New(name, uint64(seed)) })
+			case c.workload == conversation:
+				name, requests = conversation, conversations
+			case c.workload != name:
+				name = c.workload
+				requests = sync.OnceValues(func() (*trace.Trace, error) { return workload.New(c.workload, uint64(seed)) })
 			}
 			if err := m.cell(c, seed, i, len(cells), requests); err != nil {
 				return err
@@ -170,17 +169,16 @@ func (m *measurement) cell(c *cell, seed, i, of int, requests func() (*trace.Tra
 	for k := range missing {
 		names[k] = short(missing[k].Name)
 	}
-	at := c.setup // c.seeds may change before the replays end
-	single := cell{setup: at, seeds: seeds{seed, seed}}
+	single := cell{setup: c.setup, seeds: seeds{seed, seed}}
 	log.Printf("%d of %d: %s: %s", i+1, of, single.name(), strings.Join(names, ", "))
-	set := replay.Setup{Replicas: at.replicas, Profile: m.profile, CacheTokens: at.cache}
+	set := replay.Setup{Replicas: c.replicas, Profile: m.profile, CacheTokens: c.cache}
 	rate := sync.OnceValues(func() (float64, error) {
 		t, err := requests()
 		if err != nil {
 			return 0, err
 		}
 		saturation, err := replay.Saturation(t, set)
-		return at.load * saturation, err
+		return c.load * saturation, err
 	})
 	for _, p := range missing {
 		select {
@@ -190,7 +188,7 @@ func (m *measurement) cell(c *cell, seed, i, of int, requests func() (*trace.Tra
 		}
 		m.running.Go(func() {
 			defer func() { <-m.slots }()
-			if err := m.measure(row{at, seed, p.Name}, p, set, rate, requests); err != nil {
+			if err := m.measure(row{c.setup, seed, p.Name}, p, set, rate, requests); err != nil {
 				select {
 				case m.failed <- err:
 				default:

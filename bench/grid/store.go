@@ -27,7 +27,7 @@ type store struct {
 	file *os.File // nil for none
 }
 
-var header = []string{"world", "replicas", "cache", "load", "seeds", "policy", "ttft_p90", "ttft_p99", "tpot_p90", "e2e_p90", "goodput", "hit_rate"}
+var header = []string{"workload", "replicas", "cache", "load", "seeds", "policy", "ttft_p90", "ttft_p99", "tpot_p90", "e2e_p90", "goodput", "hit_rate"}
 
 // open reads the files of the options, and opens the one that gets new rows.
 func (o *options) open(cells []*cell) (*store, error) {
@@ -73,8 +73,8 @@ func (s *store) close() {
 }
 
 // read adds the rows of a file, and returns the length of its whole lines: a run
-// that was stopped may have left a part of one. Rows of other cells than the
-// selected ones are kept; a file that has no row of those does not fit.
+// that was stopped may have left a part of one. It keeps rows of cells that are not
+// selected, but refuses a file without a row of a selected one.
 func (s *store) read(path string, b []byte, cells []*cell) (whole int, err error) {
 	whole = bytes.LastIndexByte(b, '\n') + 1
 	r := csv.NewReader(bytes.NewReader(b[:whole]))
@@ -104,7 +104,7 @@ func (s *store) read(path string, b []byte, cells []*cell) (whole int, err error
 			return 0, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
 		if old := s.rows[at]; old != nil && *old != *f {
-			return 0, fmt.Errorf("%s:%d: other figures of %s in %s, %d × %d, load %g, seed %d were read before", path, line, at.policy, at.world, at.replicas, at.cache, at.load, at.seed)
+			return 0, fmt.Errorf("%s:%d: other figures of %s in %s, %d × %d, load %g, seed %d were read before", path, line, at.policy, at.workload, at.replicas, at.cache, at.load, at.seed)
 		}
 		s.rows[at] = f
 		fits = fits || selected[at.setup]
@@ -150,7 +150,7 @@ func (s *store) add(at row, f figures) error {
 	defer s.mu.Unlock()
 	s.rows[at] = &f
 	return s.write([]string{
-		at.world, strconv.Itoa(at.replicas), strconv.Itoa(at.cache), fmt.Sprint(at.load), strconv.Itoa(at.seed), at.policy,
+		at.workload, strconv.Itoa(at.replicas), strconv.Itoa(at.cache), fmt.Sprint(at.load), strconv.Itoa(at.seed), at.policy,
 		number(f.ttft90), number(f.ttft99), number(f.tpot90), number(f.e2e90), number(f.good), number(f.hit),
 	})
 }

@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	rounds  = flag.Int("rounds", 10, "rounds of latency, cpu and throughput; each takes about 25 s with all rivals")
+	rounds  = flag.Int("rounds", 10, "how often latency, cpu and throughput are measured; with all rivals each time takes about 25 s")
 	only    = flag.String("only", "", "rivals to run, separated by commas; all by default")
-	part    = flag.String("part", "latency,cpu,throughput,failures,quality", "what to measure")
+	part    = flag.String("part", strings.Join(parts, ","), "what to measure, separated by commas")
 	out     = flag.String("out", "", "file to write, when all has ended; standard output by default")
 	haFlag  = flag.String("haproxy", "haproxy", "command that runs HAProxy, arguments separated by spaces")
 	ngFlag  = flag.String("nginx", "nginx", "command that runs nginx, likewise")
@@ -37,6 +37,9 @@ var (
 	count   = flag.Int("replicas", 1, "internal")
 	delay   = flag.Duration("delay", 0, "internal")
 )
+
+// parts are what can be measured.
+var parts = []string{"latency", "cpu", "throughput", "failures", "quality"}
 
 // Shared by the scenes.
 var (
@@ -86,10 +89,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts := strings.Split(*part, ",")
-	for _, p := range parts {
-		if !slices.Contains([]string{"latency", "cpu", "throughput", "failures", "quality"}, p) {
-			return fmt.Errorf("-part %q: want one or more of latency, cpu, throughput, failures and quality", p)
+	selected := strings.Split(*part, ",")
+	for _, p := range selected {
+		if !slices.Contains(parts, p) {
+			return fmt.Errorf("-part %q: want one or more of %s", p, strings.Join(parts, ", "))
 		}
 	}
 	if *rounds < 1 || *rounds > 100 {
@@ -99,7 +102,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	load := loadAverage()
-	b := newBench(chosen, parts)
+	b := newBench(chosen, selected)
 	if b.has("latency") || b.has("cpu") || b.has("throughput") {
 		if err := b.speeds(ctx); err != nil {
 			return err
@@ -139,7 +142,7 @@ func choose(names string) ([]*rival, error) {
 	}
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("-only %q: want some of %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("-only %q: want one or more of %s", name, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

@@ -158,11 +158,11 @@ func TestRefusedConfigurationIsNotTriedAgain(t *testing.T) {
 	}
 	for _, text := range []string{onePool + "nonsense: 1\n", onePool + "cluster: {name: c, listen: '127.0.0.1:0', secret_file: /nonexistent}\n"} {
 		_, err := run(t, "serve", "-c", write(t, text))
-		if code := exit(io.Discard, err); code != exitRefused {
+		if code := exit(io.Discard, err, nil); code != exitRefused {
 			t.Errorf("%s: %d, %v", text, code, err)
 		}
 	}
-	if _, err := run(t, "serve", "-c", filepath.Join(t.TempDir(), "none.yaml")); exit(io.Discard, err) != exitRefused {
+	if _, err := run(t, "serve", "-c", filepath.Join(t.TempDir(), "none.yaml")); exit(io.Discard, err, nil) != exitRefused {
 		t.Error(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -172,7 +172,7 @@ func TestRefusedConfigurationIsNotTriedAgain(t *testing.T) {
 	defer l.Close()
 	_, pools, _ := strings.Cut(onePool, "\n")
 	_, err = run(t, "serve", "--log-level", "error", "-c", write(t, "listen: {spoe: off, feed: off, admin: '"+l.Addr().String()+"'}\n"+pools))
-	if code := exit(io.Discard, err); code != exitFault {
+	if code := exit(io.Discard, err, nil); code != exitFault {
 		t.Errorf("an address that is taken: %d, %v", code, err)
 	}
 }
@@ -212,13 +212,13 @@ func TestUsage(t *testing.T) {
 	} {
 		_, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))
 		var b strings.Builder
-		if code := exit(&b, usageError{err}); code != exitUsage || b.String() != want {
+		if code := exit(&b, usageError{err}, nil); code != exitUsage || b.String() != want {
 			t.Errorf("%s: %d\n%s", args, code, b.String())
 		}
 	}
-	for _, args := range []string{"check --lint", "check --live x", "simulate", "simulate --workload x", "simulate --workload chat --policy x", "demo --policy x"} {
+	for _, args := range []string{"check --lint", "check --live x", "simulate", "simulate --workload x", "simulate --workload chat --policy x", "simulate --workload chat --plot x.bmp", "demo --policy x"} {
 		_, err := run(t, strings.Fields(args)...)
-		if code := exit(io.Discard, err); code != exitUsage {
+		if code := exit(io.Discard, err, nil); code != exitUsage {
 			t.Errorf("%s: %d, %v", args, code, err)
 		}
 	}
@@ -227,7 +227,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if exit(&b, inCommand(usageError{errors.New("wrong")}, ctx.Selected())); !strings.Contains(b.String(), `"pointsman attach haproxy --help"`) {
+	if exit(&b, usageError{errors.New("wrong")}, ctx); !strings.Contains(b.String(), `"pointsman attach haproxy --help"`) {
 		t.Error(b.String())
 	}
 	if _, err := run(t, "check", "-c", write(t, onePool), "--version", "3.2"); err != nil {
@@ -236,7 +236,7 @@ func TestUsage(t *testing.T) {
 	if out, err := run(t, arguments([]string{"--version"})...); err != nil || !strings.HasPrefix(out, "pointsman dev (go") {
 		t.Error(out, err)
 	}
-	if code := exit(io.Discard, check.ErrFaults); code != exitFault {
+	if code := exit(io.Discard, check.ErrFaults, nil); code != exitFault {
 		t.Error(code)
 	}
 }

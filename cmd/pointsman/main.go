@@ -58,22 +58,6 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// commandError is a usageError of a command.
-type commandError struct {
-	usageError
-	command string
-}
-
-func (e commandError) Unwrap() error { return e.usageError }
-
-// inCommand adds to a usageError in which command it is.
-func inCommand(err error, n *kong.Node) error {
-	if usage, ok := errors.AsType[usageError](err); ok && n != nil {
-		return commandError{usage, path(n)}
-	}
-	return err
-}
-
 // Exit codes. exitRefused is that of "serve" for a configuration that it refuses, which
 // systemd does not start again (RestartPreventExitStatus= in the unit): EX_CONFIG of
 // sysexits.h.
@@ -88,11 +72,11 @@ func main() {
 	parser := kong.Must(&cli{}, options...)
 	ctx, err := parser.Parse(arguments(os.Args[1:]))
 	if err == nil {
-		err = inCommand(ctx.Run(), ctx.Selected())
+		err = ctx.Run()
 	} else {
 		err = usageError{err}
 	}
-	os.Exit(exit(os.Stderr, err))
+	os.Exit(exit(os.Stderr, err, ctx))
 }
 
 // arguments takes --version alone as the command of that name: commands have a
@@ -104,20 +88,12 @@ func arguments(args []string) []string {
 	return args
 }
 
-// path returns the words that lead to a command, such as "attach haproxy".
-func path(n *kong.Node) string {
-	if n.Parent == nil || n.Parent.Type == kong.ApplicationNode {
-		return n.Name
-	}
-	return path(n.Parent) + " " + n.Name
-}
-
 // noValue matches what the parser says of a flag at the end of the line.
 var noValue = regexp.MustCompile(`(--[\w-]+): expected \w+ value but got "EOL" \(<EOL>\)`)
 
-// exit prints an error and returns the exit code. What is wrong in the use of a
-// command takes two lines.
-func exit(w io.Writer, err error) int {
+// exit prints an error and returns the exit code. For an error in how a command is
+// called, a second line names that command: the one of ctx, or of the parser's error.
+func exit(w io.Writer, err error, ctx *kong.Context) int {
 	if err == nil {
 		return 0
 	}
@@ -125,17 +101,15 @@ func exit(w io.Writer, err error) int {
 	if _, refused := errors.AsType[agent.Refused](err); refused {
 		return exitRefused
 	}
-	var usage usageError
-	if !errors.As(err, &usage) {
+	if _, usage := errors.AsType[usageError](err); !usage {
 		return exitFault
 	}
-	command := "pointsman"
-	if in, ok := errors.AsType[commandError](err); ok {
-		command += " " + in.command
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
+		ctx = parse.Context
 	}
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		command += " " + path(parse.Context.Selected())
+	command := "pointsman"
+	if ctx != nil && ctx.Selected() != nil {
+		command = ctx.Selected().FullPath()
 	}
 	fmt.Fprintf(w, "Run \"%s --help\" for its flags.\n", command)
 	return exitUsage

@@ -62,7 +62,7 @@ func (c *simulateCmd) Run() error { return c.run(os.Stdout) }
 func (c *simulateCmd) run(w io.Writer) error {
 	if c.Plot != "" {
 		if err := plot.CheckPath(c.Plot); err != nil {
-			return err
+			return usageError{err}
 		}
 	}
 	if _, err := c.experiment(&trace.Trace{}); err != nil {
@@ -119,12 +119,6 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	d := c.defaults(t)
 	policies, err := replay.ParsePolicies(policies, d.policies, replay.SharedCache, replay.LowerBound)
 	profile, err2 := sim.ParseProfile(c.Profile)
-	queue, err11 := replay.ParseRouterQueue(c.RouterQueue)
-	if err11 != nil {
-		err11 = fmt.Errorf("router-queue: %q, %w", c.RouterQueue, err11)
-	} else if err == nil {
-		policies, err11 = replay.WithRouterQueue(policies, queue)
-	}
 	failures, err3 := replay.ParseFailures(c.Fail)
 	slo, err4 := replay.ParseSLO(c.SLO)
 	maxTokens, err5 := parseTokens(c.MaxTokens)
@@ -136,6 +130,10 @@ func (c *simulateCmd) experiment(t *trace.Trace) (*replay.Experiment, error) {
 	}
 	splits, err9 := replay.ParseSplits(c.Prefill)
 	transfer, err10 := replay.ParseTransfer(c.Transfer)
+	queue, err11 := replay.ParseRouterQueue(c.RouterQueue)
+	if err == nil && err11 == nil {
+		policies, err11 = replay.WithRouterQueue(policies, queue)
+	}
 	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11); err != nil {
 		return nil, err
 	}

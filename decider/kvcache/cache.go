@@ -79,7 +79,7 @@ func (c *Cache) SetCapacity(blocks int) {
 }
 
 // Reserve adds a request that is on its way. It evicts other blocks for it at once, so that
-// the next request finds them gone. For the first asked blocks, Model.Ask has counted it.
+// the next request finds them gone. Model.Ask has counted it for the first asked blocks.
 func (c *Cache) Reserve(blocks []uint64, asked int, now uint32) {
 	for k, key := range blocks {
 		e := &c.entries[c.ensure(key, k >= asked, now)]
@@ -277,7 +277,8 @@ func (c *Cache) find(key uint64) uint32 {
 	}
 }
 
-// ensure returns the place of key, adding it if it is absent.
+// ensure returns the place of key, adding it if it is absent. It counts a request for key
+// if count is set.
 func (c *Cache) ensure(key uint64, count bool, now uint32) uint32 {
 	there := c.index.add(key, c.bit, count, now)&c.bit != 0
 	if there || c.source != 0 {

@@ -59,7 +59,7 @@ func (x *index) find(key uint64) *indexEntry {
 	}
 }
 
-// add gives key to the replicas of mask, for a request at now, which it counts if asked to.
+// add gives key to the replicas of mask, for a request at now, which it counts if count is set.
 // It returns the replicas that had it before.
 func (x *index) add(key, mask uint64, count bool, now uint32) (before uint64) {
 	e, before := x.set(key, mask, now)

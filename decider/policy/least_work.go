@@ -25,8 +25,7 @@ import "pointsman/decider"
 // once, and wait for the copy like the first. pressure is the memory that the requests
 // there and this one need beyond the cache, what those there need times ten, since memory is
 // freed more slowly than prompts are computed, and a part of what they will need when they
-// have grown. Ties
-// go to the emptier cache.
+// have grown. Ties go to the emptier cache.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,

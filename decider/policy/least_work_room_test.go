@@ -59,7 +59,7 @@ func TestLeastWorkAvoidsFullCaches(t *testing.T) {
 			p.Engine("r1").Signals(decider.Signals{Running: 40, KVUsage: 0.5})
 			return p.Terms(decidertest.Tokens(500))["r0"]
 		}
-		roomy, full := at(0.90), at(0.98) // of which 0.03 do not fit, and the prompt
+		roomy, full := at(0.90), at(0.98) // 0.03 of the cache and the prompt do not fit
 		if more := full["pressure"] - roomy["pressure"]; more < 5*3500 {
 			t.Errorf("%T: %.0f tokens more for 3,500 that do not fit", policy, more)
 		}

@@ -88,8 +88,8 @@ func (s *simulation) replicaIndex(name string) int {
 	return -1
 }
 
-// decide lets the next agent choose a replica for f, now or when the router's queue
-// lets it.
+// decide lets the next agent choose a replica for f: at once, or when it leaves the
+// router's queue.
 func (s *simulation) decide(f *flight) {
 	if s.isForeign() {
 		s.sendForeign(f)
@@ -100,7 +100,7 @@ func (s *simulation) decide(f *flight) {
 	binary.BigEndian.PutUint64(f.id[:], uint64(s.decisions))
 	binary.BigEndian.PutUint64(f.id[8:], s.random.Uint64())
 	f.input = s.withNoise(f.request.Estimate)
-	if s.router == nil || !s.router.park(f) {
+	if !s.router.park(f) {
 		s.choose(f)
 	}
 }

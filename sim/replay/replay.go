@@ -36,7 +36,7 @@ type flight struct {
 	input      int  // the agent's estimate of the prompt tokens
 	foreign    bool // it reached the replica without an agent
 	replica    int  // -1 before it is sent
-	uncached   int  // its tokens in the router queue's count
+	uncached   int  // of its prompt tokens, those that the router counts on the replica
 	redirected bool // a replica other than the chosen one serves it
 	state      flightState
 	began      bool // it had its first token, even if it has ended since

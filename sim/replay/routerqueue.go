@@ -1,9 +1,10 @@
 package replay
 
 import (
-	"container/heap"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,8 +28,6 @@ const (
 	WSPT QueueOrder = "wspt" // the one with the fewest tokens to compute when it came
 )
 
-var errRouterQueue = errors.New("want a threshold in steps, and perhaps an order, such as 16 or 16,wspt; orders are fcfs, lcfs and wspt")
-
 // ParseRouterQueue reads a queue in the form 16 or 16,wspt. "" is none.
 func ParseRouterQueue(text string) (*RouterQueue, error) {
 	if text == "" {
@@ -40,11 +39,9 @@ func ParseRouterQueue(text string) (*RouterQueue, error) {
 		q.Order = QueueOrder(order)
 	}
 	var err error
-	if q.Threshold, err = strconv.ParseFloat(threshold, 64); err != nil || !(q.Threshold >= 0) || math.IsInf(q.Threshold, 0) {
-		return nil, errRouterQueue
-	}
-	if q.Order != FCFS && q.Order != LCFS && q.Order != WSPT {
-		return nil, errRouterQueue
+	q.Threshold, err = strconv.ParseFloat(threshold, 64)
+	if err != nil || !(q.Threshold >= 0) || math.IsInf(q.Threshold, 0) || q.Order != FCFS && q.Order != LCFS && q.Order != WSPT {
+		return nil, fmt.Errorf("router-queue: %q, want a threshold in steps, and perhaps an order, such as 16 or 16,wspt; orders are fcfs, lcfs and wspt", text)
 	}
 	return &q, nil
 }
@@ -59,7 +56,7 @@ func (q *RouterQueue) String() string {
 }
 
 // WithRouterQueue returns the policies, each kv_cost followed by itself with the
-// queue. It is an error if there is none.
+// queue. Policies without a kv_cost are an error.
 func WithRouterQueue(policies []Policy, q *RouterQueue) ([]Policy, error) {
 	if q == nil {
 		return policies, nil
@@ -73,19 +70,25 @@ func WithRouterQueue(policies []Policy, q *RouterQueue) ([]Policy, error) {
 		}
 	}
 	if len(list) == len(policies) {
-		return nil, errors.New("a router queue is Dynamo's: want the policy kv_cost")
+		return nil, errors.New("router-queue: want the policy kv_cost, since the queue is Dynamo's")
 	}
 	return list, nil
 }
 
-// routerQueue holds the requests of a RouterQueue. It knows what the router does: the
-// tokens that it believes each replica has to compute.
+// routerQueue holds the requests of a RouterQueue. It counts as the router does: the
+// tokens that each replica is believed to have to compute. A nil one parks nothing.
 type routerQueue struct {
 	RouterQueue
 	simulation *simulation
-	tokens     []int // of each replica's requests before their first token
-	parked     parked
+	tokens     []int    // of each replica's requests before their first token
+	parked     []parked // the next to be decided first
 	pushed     int
+}
+
+// parked is a request that waits.
+type parked struct {
+	flight *flight
+	key    float64 // the lowest is decided first, and of equal ones the first that came
 }
 
 func newRouterQueue(s *simulation) *routerQueue {
@@ -112,7 +115,7 @@ func (q *routerQueue) busy() bool {
 
 // park keeps f if all replicas are busy, and reports whether it does.
 func (q *routerQueue) park(f *flight) bool {
-	if !q.busy() {
+	if q == nil || !q.busy() {
 		return false
 	}
 	q.pushed++
@@ -123,7 +126,13 @@ func (q *routerQueue) park(f *flight) bool {
 	case WSPT:
 		key = float64(q.simulation.leastUncached(f))
 	}
-	heap.Push(&q.parked, &waiting{f, key, q.pushed})
+	at, _ := slices.BinarySearchFunc(q.parked, key, func(p parked, key float64) int {
+		if p.key <= key {
+			return -1
+		}
+		return 1
+	})
+	q.parked = slices.Insert(q.parked, at, parked{f, key})
 	q.simulation.load.add(-1, 1)
 	return true
 }
@@ -131,7 +140,8 @@ func (q *routerQueue) park(f *flight) bool {
 // drain decides requests until all replicas are busy.
 func (q *routerQueue) drain() {
 	for q != nil && len(q.parked) > 0 && !q.busy() {
-		f := heap.Pop(&q.parked).(*waiting).flight
+		f := q.parked[0].flight
+		q.parked = q.parked[1:]
 		q.simulation.load.add(-1, -1)
 		q.simulation.choose(f)
 	}
@@ -164,27 +174,4 @@ func (s *simulation) leastUncached(f *flight) int {
 		}
 	}
 	return max(1, least)
-}
-
-// waiting is a parked request.
-type waiting struct {
-	flight *flight
-	key    float64 // the lowest is decided first
-	order  int
-}
-
-// parked implements heap.Interface.
-type parked []*waiting
-
-func (p parked) Len() int { return len(p) }
-func (p parked) Less(i, j int) bool {
-	return p[i].key < p[j].key || p[i].key == p[j].key && p[i].order < p[j].order
-}
-func (p parked) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
-func (p *parked) Push(x any)   { *p = append(*p, x.(*waiting)) }
-func (p *parked) Pop() any {
-	last := len(*p) - 1
-	w := (*p)[last]
-	*p = (*p)[:last]
-	return w
 }
