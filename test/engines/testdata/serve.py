@@ -26,6 +26,7 @@ os.environ.update(
     VLLM_WORKER_MULTIPROC_METHOD="fork",
 )
 
+import torch.cpu
 import vllm.entrypoints.cli.main
 import vllm.entrypoints.openai.api_server
 import vllm.model_executor.models.llama
@@ -47,6 +48,10 @@ def keep_forking(cls, config):
 
 
 CpuPlatform.check_and_update_config = classmethod(keep_forking)
+
+# Attention with AMX (vLLM 0.32) ends the engine core by SIGILL, at a tile instruction, when
+# it computes two short prompts at once.
+torch.cpu._is_amx_tile_supported = lambda: False
 
 
 def main():
