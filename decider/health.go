@@ -13,8 +13,14 @@ import "time"
 // as well and for the next connection to be refused. Beyond that, soft evidence ejects only
 // when a window holds softMoments of it, apart from each other, and no more successes than
 // failures. It never ejects more than half of the pool: a failure of more replicas than
-// that is not their own. An answer of 500 or 501 is no evidence: the request itself causes
-// it.
+// that is not their own.
+//
+// An answer of 500 or 501 is weaker still: mostly the request itself causes it. But a
+// replica that fails all it gets at once, as with a dead engine, is always the least loaded
+// and attracts everything. Such answers eject like soft evidence if softMoments of them come
+// within a window without a good answer between, no request from before them is under way
+// there, and the other replicas serve at least as many requests as they answer so. A
+// replica that works has one or the other unless it is idle.
 const (
 	ejectBroken = 250 * time.Millisecond
 	ejectFirst  = time.Second
@@ -38,6 +44,7 @@ type health struct {
 	deadUntil time.Duration // as its engine itself reported
 	probed    time.Duration // when a suspect got its last request; 0 = it has none
 	broke     time.Duration // when a break last ejected it
+	erring    bool          // answers of 500 ejected it
 	soft      softEvidence
 }
 
@@ -55,6 +62,15 @@ type softEvidence struct {
 	failures  int
 	moments   int           // of the failures, those apart from each other
 	last      time.Duration // when the last moment began
+	errors    int           // answers of 500 and 501, which are no failures here
+	errorRun  errorRun
+}
+
+// errorRun are answers of 500 and 501 without a good one between them.
+type errorRun struct {
+	began   time.Duration
+	moments int           // apart from each other
+	last    time.Duration // when the last one began
 }
 
 func (e *softEvidence) roll(now time.Duration) {
@@ -72,6 +88,23 @@ func (e *softEvidence) failed(now time.Duration) bool {
 	}
 	e.failures++
 	return e.moments >= softMoments && e.failures >= e.successes
+}
+
+// erred adds an answer of 500 or 501. It reports, once in each moment, whether the run of
+// them is enough to eject.
+func (e *softEvidence) erred(now time.Duration) bool {
+	e.roll(now)
+	e.errors++
+	run := &e.errorRun
+	switch {
+	case run.moments == 0:
+		run.began = now
+	case now-run.last < softTogether:
+		return false
+	}
+	run.moments++
+	run.last = now
+	return run.moments >= softMoments
 }
 
 // refused ejects r, which took no connection.
@@ -128,6 +161,35 @@ func (m *members) faltered(r *Replica, isBreak bool, now time.Duration) {
 	}
 }
 
+// erred counts an answer of 500 or 501 by r, the end of v, against it.
+func erred(p *Pool, r *Replica, v *reservation, now time.Duration) {
+	r.failed++
+	if now < r.ejectedUntil() {
+		return
+	}
+	enough := r.soft.erred(now) && !p.account.older(r, v, r.soft.errorRun.began) && p.othersServe(r, now)
+	if now < p.calmUntil || !enough && !(r.erring && r.probed > 0) {
+		return
+	}
+	if p.ejectSoftly(r, now+pauseAfter(r.failures+1), now) {
+		p.suspected(r)
+		r.erring = true
+		r.soft = softEvidence{began: now}
+	}
+}
+
+// othersServe reports whether the replicas besides r serve at least as many requests as
+// they answer with 500 or 501.
+func (m *members) othersServe(r *Replica, now time.Duration) bool {
+	served, errors := 0, 0
+	for _, c := range m.replicas {
+		if c != r && now-c.soft.began < softWindow {
+			served, errors = served+c.soft.successes, errors+c.soft.errors
+		}
+	}
+	return served >= errors
+}
+
 // ejectSoftly ejects r for soft evidence, unless that would happen to more than
 // half of the replicas that are open. Then none is ejected for it for a while.
 func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
@@ -176,7 +238,7 @@ func (m *members) readmit(r *Replica) {
 	if r.failures > 0 {
 		m.suspects--
 	}
-	r.failures, r.hardUntil, r.softUntil, r.probed, r.broke = 0, 0, 0, 0, 0
+	r.failures, r.hardUntil, r.softUntil, r.probed, r.broke, r.erring = 0, 0, 0, 0, 0, false
 }
 
 // trusted reports whether r's health allows choosing it. A suspect whose ejection is
@@ -214,25 +276,28 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 	if o.End == Served {
 		served.served++
 		p.worked(served, now)
+		if o.Status < 400 {
+			served.soft.errorRun = errorRun{}
+		}
 		return
 	}
 	if p.legs.failed(p, v, &o, now) {
 		return
 	}
-	p.accuse(served, o, now)
+	accuse(p, served, v, o, now)
 }
 
-// accuse counts the end of a request against r, if it is r's fault.
-func (m *members) accuse(r *Replica, o Outcome, now time.Duration) {
+// accuse counts the end of v against r, if it is r's fault.
+func accuse(p *Pool, r *Replica, v *reservation, o Outcome, now time.Duration) {
 	switch {
 	case o.End == Refused:
-		m.refused(r, now)
+		p.refused(r, now)
 	case o.End == Failed && (o.Status == 500 || o.Status == 501):
-		r.failed++ // and no more than that
+		erred(p, r, v, now)
 	case o.End == Failed || o.End == TimedOut:
-		m.faltered(r, false, now)
+		p.faltered(r, false, now)
 	case o.End == Died:
-		m.faltered(r, true, now)
+		p.faltered(r, true, now)
 	}
 }
 

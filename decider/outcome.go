@@ -121,7 +121,7 @@ func (p *Pool) Failed(id ID, replica string, end End) {
 	if v := p.find(id); v != nil {
 		o := Outcome{ID: id, End: end}
 		if v.decided != nil && v.replica.name == replica {
-			p.accuse(v.replica, o, now)
+			accuse(p, v.replica, v, o, now)
 		}
 		refund(p, &v.request) // it is charged again
 		p.release(v, o, now)

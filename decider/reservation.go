@@ -79,6 +79,16 @@ func (s *reservations) add(id ID) *reservation {
 	return v
 }
 
+// older reports whether r has a request besides v that was decided before began.
+func (s *reservations) older(r *Replica, v *reservation, began time.Duration) bool {
+	for i := s.slots[0].next; i != 0; i = s.slots[i].next {
+		if o := &s.slots[i]; o != v && o.replica == r && o.at < began {
+			return true
+		}
+	}
+	return false
+}
+
 // at is the reservation in slot i.
 func (s *reservations) at(i int32) *reservation { return &s.slots[i] }
 

@@ -54,3 +54,32 @@ func TestDeadCore(t *testing.T) {
 		s.Returns(client, bad.Name)
 	})
 }
+
+// TestOnlyErrors has an engine answer 500 to everything at once, while its own health says
+// that it works. So it is always the least loaded, and yet gets no requests any more.
+func TestOnlyErrors(t *testing.T) {
+	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
+		t.Parallel()
+		s, engines := rig.Replicas(t, r, 2, "least_requests")
+		s.Start()
+		client := rig.NewClient(4, true, false)
+		defer client.CloseIdleConnections()
+		s.Serve(client, 6)
+		bad := engines[0]
+		rig.Fault(t, bad, `{"status":500}`)
+		begin, failed := time.Now(), 0
+		rig.Eventually(t, 20*time.Second, "the engine is left out", func() (bool, string) {
+			if a := rig.Small(true).Do(client, s.Front); a.Status == 500 {
+				failed++
+			} else if a.Status != 200 || a.Err != nil {
+				t.Errorf("%d %v", a.Status, a.Err)
+			}
+			p := s.Agent.Pool(rig.Pool)
+			return p.Replica(bad.Name).State == rig.Ejected, fmt.Sprint(p)
+		})
+		t.Logf("known after %v, when %d requests had failed", time.Since(begin), failed)
+		s.Spared(client, bad.Name, rig.Ejected, 10)
+		bad.Recovers(t)
+		s.Returns(client, bad.Name)
+	})
+}

@@ -118,21 +118,21 @@ func (x *trouble) isOver() {
 	x.Returns(x.client, x.bad.Name)
 }
 
-// isPoisoned has requests that the replica answers with 500 or 501. That is not its
-// fault: it goes on.
+// isPoisoned has requests that the replica answers with 500 or 501, and others well. That
+// is not its fault: it goes on.
 func (x *trouble) isPoisoned() {
 	x.t.Helper()
 	x.begins()
 	for _, status := range []int{500, 501} {
-		rig.Fault(x.t, x.bad, fmt.Sprintf(`{"status":%d,"count":4}`, status))
 		for range 4 {
+			rig.Fault(x.t, x.bad, fmt.Sprintf(`{"status":%d,"count":1}`, status))
 			x.Hit(x.client, rig.Small(false), x.bad, func(a rig.Answer) bool { return a.Status == status && a.Engine == x.bad.Name })
 			if state := x.Agent.Pool(rig.Pool).Replica(x.bad.Name).State; state != "up" {
 				x.t.Errorf("after an answer of %d it is %s", status, state)
 			}
+			x.Returns(x.client, x.bad.Name)
 		}
 	}
-	x.Returns(x.client, x.bad.Name)
 }
 
 // breaksOff has the replica die in the middle of the answer to c.
