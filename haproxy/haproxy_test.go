@@ -122,12 +122,12 @@ func FuzzFeedFraming(f *testing.F) {
 }
 
 func FuzzStat(f *testing.F) {
-	f.Add([]byte(stat))
+	f.Add([]byte(statText))
 	f.Add([]byte("# pxname,svname,,scur,status,weight,addr\n,,,,,"))
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b), every) })
 }
 
-const stat = `# pxname,svname,qcur,scur,status,weight,addr,
+const statText = `# pxname,svname,qcur,scur,status,weight,addr,
 llama,r1,2,3,UP,100,127.0.0.1:8001,
 llama,r2,0,0,DOWN,100,127.0.0.1:8002,
 llama,r3,0,0,DRAIN,0,127.0.0.1:8003,
@@ -140,7 +140,7 @@ web,w,0,0,UP,1,,
 `
 
 func TestStat(t *testing.T) {
-	got, err := parseStat(strings.NewReader(stat), every)
+	all, err := parseStat(strings.NewReader(statText), every)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +153,12 @@ func TestStat(t *testing.T) {
 		{Name: "r6", Address: "127.0.0.1:8006", Up: true, Checked: true, Idle: true, Counted: true, Weight: 50},
 		{Name: "r7", Address: "127.0.0.1:8007", Up: true, Draining: true, Idle: true, Counted: true, Weight: 50},
 	}
+	got := all.states
 	if fmt.Sprint(got["llama"]) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got["llama"], want)
 	}
 	const info = "Name: HAProxy\nVersion: 3.2.1\nPid: 4711\nnode: lb1\ndescription:\n\n"
-	if got, err = parseStat(strings.NewReader(info+stat), every); err != nil || got["llama"][6].Origin != origin([]byte("lb1/4711")) {
+	if all, err = parseStat(strings.NewReader(info+statText), every); err != nil || all.states["llama"][6].Origin != origin([]byte("lb1/4711")) {
 		t.Errorf("with the process that answers: %v, %v", got["llama"], err)
 	}
 	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n"} {
@@ -380,8 +381,8 @@ func TestStatIsBounded(t *testing.T) {
 	for i := range maxServers + 1 {
 		fmt.Fprintf(&b, "llama,r%d,UP,1,10.0.0.1:80,0\n", i)
 	}
-	if got, err := parseStat(strings.NewReader(b.String()), func(string) bool { return false }); err != nil || len(got) != 0 {
-		t.Errorf("%d backends that nobody wants: %v", len(got), err)
+	if got, err := parseStat(strings.NewReader(b.String()), func(string) bool { return false }); err != nil || len(got.states)+len(got.silent) != 0 {
+		t.Errorf("%d backends that nobody wants: %v", len(got.states), err)
 	}
 	if _, err := parseStat(strings.NewReader(b.String()), every); err == nil {
 		t.Errorf("%d servers are accepted", maxServers+1)

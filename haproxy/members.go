@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/templates"
 )
 
 // Member is a server that an HAProxy backend should have.
@@ -23,10 +24,9 @@ type Member struct {
 const maxCommands = 64
 
 // reconcile adds and deletes servers of a backend to match what was discovered.
-// states are the servers of each backend. A server that is still in use is drained
-// first and deleted after a later poll.
-func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string][]decider.ReplicaState) {
-	has, there := states[pool]
+// A server that is still in use is drained first and deleted after a later poll.
+func (r *Runtime) reconcile(ctx context.Context, pool string, found stat) {
+	has, there := found.states[pool]
 	if r.Members == nil || !there {
 		return
 	}
@@ -36,8 +36,12 @@ func (r *Runtime) reconcile(ctx context.Context, pool string, states map[string]
 	}
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	list := commands(pool, has, want)
+	list := commands(pool, has, want, found.version)
 	r.refused.retain(pool, list)
+	for _, server := range r.silent.over(pool, found.silent, time.Now()) {
+		r.Log.Warn("a replica's host has vanished; its requests end", "server", server)
+		list = append(list, command{server, "shutdown sessions server " + server, false})
+	}
 	sent := 0
 	for _, c := range list {
 		if sent == maxCommands {
@@ -67,7 +71,7 @@ type command struct {
 }
 
 // commands returns the commands that turn has into want.
-func commands(pool string, has []decider.ReplicaState, want []Member) (list []command) {
+func commands(pool string, has []decider.ReplicaState, want []Member, v templates.Version) (list []command) {
 	there := map[string]decider.ReplicaState{}
 	for _, s := range has {
 		there[s.Name] = s
@@ -76,7 +80,7 @@ func commands(pool string, has []decider.ReplicaState, want []Member) (list []co
 		if _, ok := there[m.Name]; !ok {
 			name := pool + "/" + m.Name
 			list = append(list,
-				command{name, fmt.Sprintf("add server %s %s weight %d check inter 2s fall 3 rise 2 observe layer4 error-limit 1 on-error mark-down downinter 500ms", name, m.Address, max(m.Weight, 1)), true},
+				command{name, fmt.Sprintf("add server %s %s weight %d %s", name, m.Address, max(m.Weight, 1), v.AddServer()), true},
 				command{name, "enable health " + name, false}, command{name, "enable server " + name, false})
 		}
 		delete(there, m.Name)

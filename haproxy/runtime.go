@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"pointsman/decider"
+	"pointsman/templates"
 )
 
 // Runtime follows the servers of HAProxy's backends through the runtime API: which
@@ -38,6 +39,7 @@ type Runtime struct {
 
 	changing sync.Mutex // held while servers are added and deleted
 	refused  refusals
+	silent   silences // of servers whose hosts do not answer; under changing
 }
 
 // queryTimeout bounds one query of the runtime API.
@@ -52,7 +54,7 @@ const maxStat = 32 << 20
 func (r *Runtime) Run(ctx context.Context) {
 	failing, versioned := false, false
 	for {
-		states, err := r.poll(ctx)
+		stat, err := r.poll(ctx)
 		switch {
 		case err == nil && failing:
 			failing = false
@@ -69,8 +71,8 @@ func (r *Runtime) Run(ctx context.Context) {
 		}
 		if err == nil {
 			for _, p := range r.Decider.Pools() {
-				r.reconcile(ctx, p.Name(), states)
-				if s, ok := states[p.Name()]; ok && p.Discovered(s) {
+				r.reconcile(ctx, p.Name(), stat)
+				if s, ok := stat.states[p.Name()]; ok && p.Discovered(s) {
 					r.Log.Info("replicas changed", "pool", p.Name(), "replicas", len(s))
 				}
 			}
@@ -91,17 +93,17 @@ func (r *Runtime) Run(ctx context.Context) {
 // poll, so that HAProxy knows them before a request is sent to one. It takes a few
 // seconds at most, and does nothing if HAProxy does not answer.
 func (r *Runtime) Reconcile(ctx context.Context, pool string) {
-	if states, err := r.poll(ctx); err == nil {
-		r.reconcile(ctx, pool, states)
+	if stat, err := r.poll(ctx); err == nil {
+		r.reconcile(ctx, pool, stat)
 	}
 }
 
 // poll asks for the servers of all backends.
-func (r *Runtime) poll(ctx context.Context) (map[string][]decider.ReplicaState, error) {
+func (r *Runtime) poll(ctx context.Context) (stat, error) {
 	d := net.Dialer{Timeout: queryTimeout}
 	c, err := d.DialContext(ctx, r.Network, r.Address)
 	if err != nil {
-		return nil, err
+		return stat{}, err
 	}
 	return query(ctx, c, func(pool string) bool { return r.Decider.Pool(pool) != nil })
 }
@@ -133,27 +135,37 @@ func (r *Runtime) version(ctx context.Context) string {
 
 // query asks for the servers of all backends over c, and closes it. It keeps only those
 // that are wanted.
-func query(ctx context.Context, c net.Conn, wanted func(pool string) bool) (map[string][]decider.ReplicaState, error) {
+func query(ctx context.Context, c net.Conn, wanted func(pool string) bool) (stat, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
 	// Who answers; -1: all proxies; 6: backends and servers; -1: all servers.
 	if _, err := io.WriteString(c, "show info;show stat -1 6 -1\n"); err != nil {
-		return nil, err
+		return stat{}, err
 	}
 	return parseStat(io.LimitReader(c, maxStat), wanted)
 }
 
-// columns of "show stat" that are read, by their names in its first line.
-var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur", "qcur"}
+// stat is what HAProxy reports about its servers.
+type stat struct {
+	version templates.Version                 // HAProxy's, 0.0 if it does not report it
+	states  map[string][]decider.ReplicaState // by backend
+	silent  map[string]check                  // of servers with requests whose hosts may not answer, by BACKEND/NAME
+}
+
+// columns of "show stat" that are read, by their names in its first line. Those from
+// optional on may be missing.
+var columns = [...]string{"pxname", "svname", "status", "weight", "addr", "scur", "qcur", "check_status", "last_chk", "bout"}
+
+const optional = 6
 
 // maxServers bounds the servers of one backend.
 const maxServers = 10_000
 
 // parseStat parses the CSV of "show stat" into the servers of each backend that is
 // wanted. Backends without servers are included.
-func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decider.ReplicaState, error) {
+func parseStat(in io.Reader, wanted func(pool string) bool) (stat, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
 	var info processInfo
@@ -161,9 +173,9 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decide
 	for !ok {
 		if !lines.Scan() {
 			if info.other == "" {
-				return nil, errors.Join(lines.Err(), errors.New("no answer to show stat"))
+				return stat{}, errors.Join(lines.Err(), errors.New("no answer to show stat"))
 			}
-			return nil, fmt.Errorf("show stat answers %.60q", info.other)
+			return stat{}, fmt.Errorf("show stat answers %.60q", info.other)
 		}
 		if header, ok = strings.CutPrefix(lines.Text(), "# "); !ok {
 			info.read(lines.Text())
@@ -178,12 +190,12 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decide
 				at[i] = j
 			}
 		}
-		if at[i] < 0 && want != "qcur" {
-			return nil, fmt.Errorf("show stat has no column %s", want)
+		if at[i] < 0 && i < optional {
+			return stat{}, fmt.Errorf("show stat has no column %s", want)
 		}
 	}
 	last := slices.Max(at[:])
-	states := map[string][]decider.ReplicaState{}
+	states, silent := map[string][]decider.ReplicaState{}, map[string]check{}
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ",")
 		if len(fields) < len(names)-1 || len(fields) <= last {
@@ -198,13 +210,18 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decide
 			continue
 		}
 		if len(states[pool]) >= maxServers {
-			return nil, fmt.Errorf("backend %.60q has more than %d servers", pool, maxServers)
+			return stat{}, fmt.Errorf("backend %.60q has more than %d servers", pool, maxServers)
 		}
 		weight, _ := strconv.Atoi(fields[at[3]])
 		running, err1 := strconv.Atoi(fields[at[5]])
 		queued, err2 := 0, error(nil)
 		if at[6] >= 0 {
 			queued, err2 = strconv.Atoi(fields[at[6]])
+		}
+		if at[7] >= 0 && at[8] >= 0 && at[9] >= 0 && strings.HasPrefix(status, "DOWN") && running > 0 {
+			if f, found := readCheck(fields[at[7]], fields[at[8]], fields[at[9]]); found {
+				silent[pool+"/"+server] = f
+			}
 		}
 		states[pool] = append(states[pool], decider.ReplicaState{
 			Origin:   info.origin(),
@@ -220,12 +237,13 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (map[string][]decide
 			Counted:  err1 == nil && err2 == nil,
 		})
 	}
-	return states, lines.Err()
+	return stat{info.version(), states, silent}, lines.Err()
 }
 
 // processInfo is what "show info" reports about the process that answers.
 type processInfo struct {
 	host, pid string
+	release   string
 	other     string // the first line that is not one of "show info"
 }
 
@@ -235,6 +253,8 @@ func (p *processInfo) read(line string) {
 	switch {
 	case ok && key == "Pid":
 		p.pid = value
+	case ok && key == "Version":
+		p.release = value
 	case ok && key == "node":
 		p.host = value
 	case !ok && !strings.HasSuffix(line, ":") && line != "" && p.other == "":
@@ -248,6 +268,12 @@ func (p *processInfo) origin() uint64 {
 		return 0
 	}
 	return origin([]byte(p.host + "/" + p.pid))
+}
+
+// version is the version of the process, 0.0 if it does not report it.
+func (p *processInfo) version() templates.Version {
+	v, _ := templates.ParseVersion(p.release)
+	return v
 }
 
 // unreached explains what to do about a runtime API that cannot be reached.

@@ -210,6 +210,9 @@ func (s *section) reuses() bool {
 	if l == nil || !slices.Contains(l.Words, "empty-response") {
 		return false
 	}
+	if slices.ContainsFunc(s.own("default-server"), func(l *rule) bool { return strings.Contains(l.Text(), "var(txn.pm.conn)") }) {
+		return true
+	}
 	for _, server := range s.servers() {
 		if !strings.Contains(server.Text(), "var(txn.pm.conn)") {
 			return false

@@ -3,6 +3,7 @@ package resolve
 import (
 	"errors"
 
+	"pointsman/discover"
 	"pointsman/templates"
 )
 
@@ -38,6 +39,7 @@ func (r *Config) HAProxy() (o templates.HAProxy, err error) {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		tp := templatePool(p)
+		tp.Discovered = p.Source() != (discover.Source{}) && o.RuntimeAPI != ""
 		if a := p.Admission; a != nil {
 			o.Waiting += a.MostWaiting()
 			if !holds(a) {

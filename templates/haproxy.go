@@ -60,8 +60,8 @@ type HAProxy struct {
 
 	// RetrySent lets HAProxy send a request again when its replica closed the
 	// connection before its answer, to at most one other replica, and keep connections
-	// to replicas. It applies to pools with a list of replicas, and with health checks
-	// if there are several.
+	// to replicas. It applies to pools with a list of replicas, or whose servers the agent
+	// adds, and with health checks if there are several.
 	RetrySent bool
 
 	// ProcessingTimeout is how long a request waits for a decision before it
@@ -106,6 +106,10 @@ type Pool struct {
 	// servers are added at run time, and attaching leaves the servers in the
 	// user's own backend of the pool's name.
 	Replicas []Replica
+
+	// Discovered says that the agent adds the pool's servers at run time, as AddServer has
+	// them.
+	Discovered bool
 
 	// QueueTimeout is the longest that a request may wait in HAProxy's queues.
 	// Default 60 s.
@@ -192,6 +196,7 @@ type view struct {
 	HAProxy
 	Full         bool // a new install
 	OnePool      bool // the filter sits in the pool's own backend
+	InPlace      bool // the pools are the user's backends; RetrySent is for one of them
 	Agent        string
 	Feed         string
 	FeedOnTCP    bool

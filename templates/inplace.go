@@ -14,6 +14,8 @@ type InPlace struct {
 	Fields string
 	// HTTPLog is the format that "option httplog" stands for.
 	HTTPLog string
+	// Keeps says that connections to servers are kept where these allow it.
+	Keeps bool
 
 	v *view
 }
@@ -21,13 +23,12 @@ type InPlace struct {
 // AttachInPlace renders for pools that are the user's own backends; replicas do
 // not matter. The error lists everything that is wrong with o.
 func AttachInPlace(o HAProxy) (*InPlace, error) {
-	o.RetrySent = false // it needs an argument of each server line, and these are the user's
 	v, err := o.view(false)
 	if err != nil {
 		return nil, err
 	}
-	v.OnePool = true // for each backend by itself
-	p := &InPlace{v: v, HTTPLog: httpLog}
+	v.OnePool, v.InPlace = true, true // for each backend by itself
+	p := &InPlace{v: v, HTTPLog: httpLog, Keeps: o.RetrySent}
 	if p.Sections, err = execute("inplace.cfg.tmpl", v); err != nil {
 		return nil, err
 	}
@@ -50,17 +51,29 @@ func AttachInPlace(o HAProxy) (*InPlace, error) {
 }
 
 // Ask are the lines of a pool's backend that ask the agent, and Follow those
-// that follow its answer, both with their comments.
-func (p *InPlace) Ask(pool string) (string, error) { return p.lines("ask", pool) }
+// that follow its answer, both with their comments. kept says that connections to
+// its servers are kept: these then need Servers before them.
+func (p *InPlace) Ask(pool string, kept bool) (string, error) { return p.lines("ask", pool, kept) }
 
 // Follow are the lines that follow the agent's answer; see Ask.
-func (p *InPlace) Follow(pool string) (string, error) { return p.lines("backend", pool) }
+func (p *InPlace) Follow(pool string, kept bool) (string, error) {
+	return p.lines("backend", pool, kept)
+}
 
-func (p *InPlace) lines(tmpl, pool string) (string, error) {
+// Servers are settings that the servers inherit of a backend whose connections are kept.
+// several says that it has more than one server, which are checked.
+func (p *InPlace) Servers(several bool) (string, error) {
+	return execute("servers", struct {
+		Version Version
+		Several bool
+	}{p.v.Version, several})
+}
+
+func (p *InPlace) lines(tmpl, pool string, kept bool) (string, error) {
 	for _, c := range p.v.Pools {
 		if c.Name == pool {
 			one := *p.v
-			one.Pools = []Pool{c}
+			one.Pools, one.RetrySent = []Pool{c}, kept
 			return execute(tmpl, one.For(c))
 		}
 	}

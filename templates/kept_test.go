@@ -16,11 +16,12 @@ func TestKept(t *testing.T) {
 		pool    templates.Pool
 		kept    bool
 	}{
-		"checked":     {true, templates.Pool{Replicas: two}, true},
-		"unchecked":   {true, templates.Pool{Replicas: two, HealthPath: "none"}, false},
-		"one":         {true, templates.Pool{Replicas: two[:1], HealthPath: "none"}, true},
-		"at run time": {true, templates.Pool{}, false},
-		"not allowed": {false, templates.Pool{Replicas: two}, false},
+		"checked":                   {true, templates.Pool{Replicas: two}, true},
+		"unchecked":                 {true, templates.Pool{Replicas: two, HealthPath: "none"}, false},
+		"one":                       {true, templates.Pool{Replicas: two[:1], HealthPath: "none"}, true},
+		"at run time, by others":    {true, templates.Pool{}, false},
+		"at run time, by the agent": {true, templates.Pool{Discovered: true}, true},
+		"not allowed":               {false, templates.Pool{Replicas: two}, false},
 	} {
 		o := example(templates.Version{3, 2})
 		c.pool.Name, c.pool.Models = "llama", []string{"llama"}
@@ -30,7 +31,7 @@ func TestKept(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		text := files[0].Text
-		for _, kept := range []string{"retry-on conn-failure empty-response\n    option redispatch -1\n    retries 2\n", " pool-conn-name ", "set-var(txn.pm.own)"} {
+		for _, kept := range []string{"retry-on conn-failure empty-response\n    option redispatch -1\n    retries 2\n", "set-var(txn.pm.own)"} {
 			if strings.Contains(text, kept) != c.kept {
 				t.Errorf("%s: %q is there: %v", name, kept, !c.kept)
 			}
@@ -42,8 +43,11 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if text, err := place.Follow("llama"); err != nil || !strings.Contains(text, "option http-server-close") || strings.Contains(text, "empty-response") {
+		if text, err := place.Follow("llama", false); err != nil || !strings.Contains(text, "option http-server-close") || strings.Contains(text, "empty-response") {
 			t.Errorf("%s, in the user's backend: %v\n%s", name, err, text)
+		}
+		if text, err := place.Follow("llama", true); err != nil || strings.Contains(text, "option http-server-close") || !strings.Contains(text, "empty-response") {
+			t.Errorf("%s, kept in the user's backend: %v\n%s", name, err, text)
 		}
 	}
 }

@@ -33,7 +33,6 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"newFrontend": func() string { return newFrontend },
 	"lineLen":     func() int { return lineLen },
 	"feed":        feedFormat,
-	"reuse":       func() string { return reuse },
 	"httplog":     func() string { return httpLog },
 	"refusal":     refusal,
 	"messages":    messagesRefusal,
@@ -170,7 +169,14 @@ func (v *view) For(p Pool) poolView { return poolView{v, p} }
 // Reuses reports whether the pool's connections to replicas are kept. A replica that
 // refuses has to be down at once: other retries go to the same replica.
 func (v poolView) Reuses() bool {
-	return v.RetrySent && (len(v.Pool.Replicas) == 1 || len(v.Pool.Replicas) > 1 && v.Pool.Health() != "")
+	switch n := len(v.Pool.Replicas); {
+	case !v.RetrySent || v.InPlace:
+		return v.RetrySent
+	case n == 0: // the servers of a backend of the user's need not all be the agent's
+		return v.Full && v.Pool.Discovered
+	default:
+		return n == 1 || v.Pool.Health() != ""
+	}
 }
 
 // Keeps reports whether a pool's connections to replicas are kept.
@@ -183,13 +189,29 @@ func (v *view) Keeps() bool {
 // connection among the kept ones thus costs one try.
 const reuse = "var(txn.pm.conn),add(txn.pm.own),set-var(txn.pm.conn),sub(txn.pm.own)"
 
-// ReuseBy is the keyword of a server that limits the reuse of connections to those of
+// ReuseBy is the argument of a server that limits the reuse of connections to those of
 // the same name. Before 3.0 only that of TLS names does, and TLS is not used here.
-func (v *view) ReuseBy() string {
-	if v.Version.AtLeast(3, 0) {
-		return "pool-conn-name"
+func (v Version) ReuseBy() string {
+	if v.AtLeast(3, 0) {
+		return "pool-conn-name " + reuse
 	}
-	return "sni"
+	return "sni " + reuse
+}
+
+// DefaultServer are the settings of servers whose lines are not ours. These inherit
+// pool-conn-name from some releases only; where they do not, sni stands for it.
+func (v Version) DefaultServer() string {
+	if v.AtLeast(3, 0) {
+		return "sni " + reuse + " pool-conn-name " + reuse
+	}
+	return "sni " + reuse
+}
+
+// AddServer are the arguments of a server that the agent adds at run time: those of the
+// servers in a rendered configuration, but for tcp-ut, which no HAProxy takes there. 2.6
+// keeps no connection of such servers without pool-max-conn and pool-purge-delay.
+func (v Version) AddServer() string {
+	return "check inter 2s fall 3 rise 2 observe layer4 error-limit 1 on-error mark-down downinter 500ms pool-max-conn -1 pool-purge-delay 5s " + v.ReuseBy()
 }
 
 // LogProfiles reports whether HAProxy can give each log its own format.
@@ -202,11 +224,14 @@ func (v *view) RingsOverUnix() bool { return v.Version.ringsOverUnix() }
 func (v *view) Dir() string { return path.Dir(v.SPOEConf) }
 
 // Asked is the condition of the requests that the agent is asked about.
-func (v *view) Asked() string {
+func (v *view) Asked() string { return strings.TrimSpace("METH_POST " + v.Ours()) }
+
+// Ours is the condition of the requests that go to pools, empty where all do.
+func (v *view) Ours() string {
 	if v.Full || v.OnePool {
-		return "METH_POST"
+		return ""
 	}
-	return "METH_POST pm_llm"
+	return "pm_llm"
 }
 
 // MaxConn is the connection limit of the rendered HAProxy: what its replicas serve

@@ -50,11 +50,15 @@ func (p *plan) note(format string, args ...any) {
 // backend adds what a backend needs, and what its frontends and their defaults
 // need.
 func (p *plan) backend(b *section) error {
-	ask, err := p.render.Ask(b.name)
+	kept, err := p.keep(b)
 	if err != nil {
 		return err
 	}
-	follow, err := p.render.Follow(b.name)
+	ask, err := p.render.Ask(b.name, kept)
+	if err != nil {
+		return err
+	}
+	follow, err := p.render.Follow(b.name, kept)
 	if err != nil {
 		return err
 	}

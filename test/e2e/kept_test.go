@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,15 +19,16 @@ import (
 // reservation is left, whether its body fits into the proxy's buffer or not: the second
 // try has a connection of its own.
 func TestIdleConnectionsEnd(t *testing.T) {
-	all := rig.Releases(t)
-	for kept, list := range map[string][]rig.Release{
-		"kept": all,
-		"new":  rig.That(all, func(can rig.Abilities) bool { return can.NewConnections }),
+	for kept, of := range map[string]struct {
+		forms []keptForm
+		has   func(rig.Abilities) bool
+	}{
+		"kept": {keptForms, func(rig.Abilities) bool { return true }},
+		"new":  {keptForms[:1], func(can rig.Abilities) bool { return can.NewConnections }},
 	} {
 		t.Run(kept, func(t *testing.T) {
-			rig.OnEach(t, list, func(t *testing.T, r rig.Release) {
-				t.Parallel()
-				s, engines := rig.Replicas(t, r, 3, "least_requests")
+			onKeptForms(t, of.forms, of.has, func(t *testing.T, r rig.Release, form keptForm) {
+				s, engines, start, _ := form.lay(t, r, 3, "least_requests")
 				if kept == "new" {
 					s.Edit("retry_sent: true", "retry_sent: false")
 				}
@@ -35,7 +38,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 					}
 				}
 				s.Patient()
-				s.Start()
+				start()
 				n := 700
 				if rig.Soak {
 					n = 5000
@@ -59,6 +62,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 					})
 				}
 				wg.Wait()
+				if kept == "kept" && r.Can.Checks {
+					reusesConnections(s)
+				}
 				p := s.Agent.Settled(rig.Pool)
 				if want := n / clients * clients; p.Outcomes["served"] != want || p.Ended() != want {
 					t.Errorf("outcomes %v of %d requests", p.Outcomes, want)
@@ -70,14 +76,28 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
+// reusesConnections checks that some requests did not need a new connection.
+func reusesConnections(s *rig.Site) {
+	s.T.Helper()
+	reused := 0
+	for line := range strings.Lines(s.HAProxy().Command("show stat typed")) {
+		if f := strings.Split(strings.TrimSpace(line), ":"); strings.HasPrefix(line, "S.") && strings.Contains(f[0], ".reuse.") {
+			more, _ := strconv.Atoi(f[len(f)-1])
+			reused += more
+		}
+	}
+	if reused == 0 {
+		s.T.Error("each request had a new connection")
+	}
+}
+
 // TestSentAgain has replicas fail requests before their answers. One that its replica
 // loses is served, by that one or by another; one that crashes every replica that takes
 // it reaches two of them, and one whose answer has begun reaches no other.
 func TestSentAgain(t *testing.T) {
-	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
-		t.Parallel()
-		s, engines := rig.Replicas(t, r, 4, "round_robin")
-		s.Start()
+	onKeptForms(t, keptForms, func(rig.Abilities) bool { return true }, func(t *testing.T, r rig.Release, form keptForm) {
+		s, engines, start, replica := form.lay(t, r, 4, "round_robin")
+		start()
 		client := rig.NewClient(8, true, false)
 		defer client.CloseIdleConnections()
 		s.Serve(client, 8)
@@ -85,7 +105,7 @@ func TestSentAgain(t *testing.T) {
 		rig.Fault(t, engines[0], `{"die_after":0,"count":1}`)
 		s.Serve(client, 8)
 		p := s.Agent.Settled(rig.Pool)
-		if failed := p.Replica("r1").Failed; failed != 0 && r.Can.Checks || failed != 1 && !r.Can.Checks {
+		if failed := p.Replica(replica(engines[0])).Failed; failed != 0 && r.Can.Checks || failed != 1 && !r.Can.Checks {
 			t.Errorf("r1 failed %d times", failed)
 		}
 
@@ -121,7 +141,7 @@ func TestSentAgain(t *testing.T) {
 			})
 		}
 		bad.Up(t)
-		s.AwaitState(bad.Name, 30*time.Second, "up")
+		s.AwaitState(replica(bad), 30*time.Second, "up")
 		s.Idle(s.Agent.Settled(rig.Pool))
 		s.Untroubled()
 
