@@ -34,6 +34,9 @@ func TestRanks(t *testing.T) {
 		x := ranks{vllm: v, site: s}
 		x.begin(t)
 		list := talks(n, 4, 130)
+		for i := range list { // with a block in common all might follow the first one to its rank
+			list[i].agent = fmt.Sprintf("%d of %d. ", list[i].talk, n)
+		}
 		w := workload{site: s, client: client(t), block: vllmBlock, predicted: true}
 		run := func(turns []turn) {
 			for _, u := range turns {

@@ -15,6 +15,7 @@ type turn struct {
 	talk   int
 	model  string
 	fields string // of the body
+	agent  string // begins the system prompt
 	text   []string
 }
 
@@ -43,7 +44,7 @@ func talks(n, turns, words int) (list []turn) {
 // body is the body of the request.
 func (u turn) body() []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, `{"model":%q,"max_tokens":2,"ignore_eos":true,%s"messages":[{"role":"system","content":"You are an agent."}`, u.model, u.fields)
+	fmt.Fprintf(&b, `{"model":%q,"max_tokens":2,"ignore_eos":true,%s"messages":[{"role":"system","content":"%sYou are an agent."}`, u.model, u.fields, u.agent)
 	for k, text := range u.text {
 		if k > 0 {
 			b.WriteString(`,{"role":"assistant","content":"ok"}`)
