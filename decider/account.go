@@ -13,6 +13,7 @@ type account struct {
 	reservations
 	load     loadEstimate
 	growth   growth
+	turnover turnover
 	caches   cacheModel
 	sessions sessionMemory
 	lease    time.Duration // a reservation ends this long after its last report
@@ -87,6 +88,7 @@ func (a *account) hold(v *reservation, uncached int, now time.Duration) {
 		v.prefill = prefill{}
 	} else {
 		a.load.enqueue(v, uncached, now)
+		a.turnover.add(replica, uncached)
 	}
 	a.caches.reserve(v, now)
 }
@@ -181,5 +183,6 @@ func (a *account) localLoad(r *Replica) localLoad {
 // restarted clears what the pool assumes of the memory of r's engine.
 func (a *account) restarted(r *Replica) {
 	a.caches.restarted(r)
+	r.computed = 0
 	r.adapters.restarted()
 }

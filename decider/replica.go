@@ -43,6 +43,7 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
+	computed      float64        // prompt tokens, see turnover
 	cache         *kvcache.Cache // what it holds; nil = the pool keeps no model
 	cacheTokens   int            // size of its KV cache, as configured, reported or assumed
 	cacheSeen     int            // most tokens known to be in it at one time

@@ -100,6 +100,7 @@ func (p *Pool) sweep() {
 		forgetUnplaced(p, w, &Outcome{End: Expired}, now)
 	}
 	p.load.forget(p.replicas, now)
+	p.turnover.fade(p.replicas)
 	p.admission.dispatch(now)
 }
 

@@ -33,6 +33,7 @@ type LeastWork struct{}
 // 0019-the-longest-prompts.md and 0024-what-does-not-fit.md say how they were found.
 type weights struct {
 	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
+	space     float64 // per token cached nowhere: it takes that space too; 0 = all caches are equally short of it
 	queue     float64 // added per request queued on a replica
 	rate      float64 // per request for the block in the last minute, per replica
 	lasting   float64 // the same, for requests that go on
@@ -47,7 +48,7 @@ type weights struct {
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var early = weights{duplicate: 1, space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -83,7 +84,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		queued += v.PrefillQueueLen(i)
 	}
 	n := float64(len(v.Candidates))
-	duplicate, use := w.duplicate+w.queue*float64(queued)/n, v.PrefillUse()
+	queues, use := w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
 	best, grows := v.BestCached(), growsBy*v.Generated()
 	return v.LeastEmptiest(dst, 3, func(c int, replica *decider.Replica) float64 {
@@ -91,14 +92,18 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		duplicated := 0.0
+		space, duplicated := 1.0, 0.0
+		if w.space > 0 {
+			space = v.Turnover(i)
+		}
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
 			lasts := age / (age + missing/speed)
-			duplicated = duplicate / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
+			duplicated = (w.duplicate*space + queues) / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
+		duplicated += w.space * space * float64(r.Input-best)
 		crowd := (queue + work) * crowds * m
 		length := v.Length(work)
 		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)

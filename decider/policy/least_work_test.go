@@ -40,21 +40,30 @@ func TestLeastWorkFollowsTheCacheUntilAQueueCostsMore(t *testing.T) {
 // One request for a conversation does not make its prefix a hot one: a duplicate
 // costs its full price until others ask for it.
 func TestLeastWorkTakesATurnForNoDemand(t *testing.T) {
-	p := decidertest.New(LeastWork{}, 4)
+	p := decidertest.New(LeastWork{}, 4, func(c *decider.PoolConfig) { c.CacheTokens = 20_000 })
 	duplicate := func() (most float64) {
 		for _, terms := range p.Terms(document(1, 20, 10)) {
 			most = max(most, terms["duplicate"])
 		}
 		return most
 	}
-	p.Served(document(1, 20, 10))
-	if got, want := duplicate(), early.duplicate*20*block; got != want {
-		t.Errorf("after one turn a duplicate costs %v tokens, want %v", got, want)
+	if got := duplicate(); got != 0 {
+		t.Errorf("in empty caches a prompt costs %v tokens", got)
+	}
+	for n := range 200 { // all caches have been filled more than once
+		p.ServedBy(decidertest.Name(n%4), document(100+n, 4, 0))
+		p.Clock.Advance(time.Second)
+		p.Decider.Sweep()
+	}
+	p.ServedBy("r0", document(1, 20, 10))
+	full := early.duplicate * 20 * block
+	if got := duplicate(); got < full/2 || got > 2*full {
+		t.Errorf("after one turn a duplicate costs %v tokens, want about %v", got, full)
 	}
 	for range 2 {
-		p.Served(document(1, 20, 10))
+		p.ServedBy("r0", document(1, 20, 10))
 	}
-	if got := duplicate(); got > early.duplicate*20*block/2 {
+	if got := duplicate(); got > full/2 {
 		t.Errorf("after three requests at once a duplicate still costs %v tokens", got)
 	}
 }
@@ -221,6 +230,35 @@ func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
 	for i := range 8 {
 		if c := counts[decidertest.Name(i)]; c < 20 || c > 100 {
 			t.Fatalf("400 requests, one after the other, went to %v", counts)
+		}
+	}
+}
+
+// Conversations that begin with the same text and go on for long use all replicas, before
+// the caches are full and after: the first ones pull others to their replica only as far
+// as that saves more than it displaces.
+func TestLeastWorkSpreadsConversations(t *testing.T) {
+	p := decidertest.New(LeastWork{}, 4, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
+	for part, conversations := range []int{12, 60, 60} {
+		counts := map[string]int{}
+		for n := range conversations {
+			talk := func(r *decider.Request) {
+				r.Stream, r.Input = true, 50*block
+				r.Blocks = append(decidertest.Keys(nil, 1, 10), decidertest.Keys(nil, 1000*(part+1)+n, 40)...)
+			}
+			counts[p.Served(talk).Server]++
+			p.Clock.Advance(time.Second)
+			for range 3 {
+				p.Served(talk)
+				p.Clock.Advance(time.Second)
+				p.Decider.Sweep()
+			}
+		}
+		for i := range 4 {
+			if c := counts[decidertest.Name(i)]; c < conversations/8 {
+				t.Errorf("%d conversations went to %v", conversations, counts)
+				break
+			}
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package decider
+
+import "math"
+
+// turnover measures what each replica has computed while the pool computed as much as its
+// caches hold: what is older has left them, or will before what is newer. It lives under
+// the pool's lock.
+type turnover struct {
+	added float64 // tokens on all replicas since the last fade
+}
+
+// add counts prompt tokens that r computes.
+func (t *turnover) add(r *Replica, tokens int) {
+	r.computed += float64(tokens)
+	t.added += float64(tokens)
+}
+
+// of is what r has computed lately, in sizes of its cache: 0 for one that is empty, and 1
+// where all replicas compute as much for their size.
+func (t *turnover) of(r *Replica) float64 { return r.computed / max(float64(r.CacheTokens()), 1) }
+
+// fade makes older tokens count less, by what was added. It is called every
+// second.
+func (t *turnover) fade(replicas []*Replica) {
+	size := 0.0
+	for _, r := range replicas {
+		size += float64(r.CacheTokens())
+	}
+	keep := math.Exp(-t.added / max(size, 1))
+	for _, r := range replicas {
+		r.computed *= keep
+	}
+	t.added = 0
+}
