@@ -13,11 +13,13 @@ import "pointsman/decider"
 // Weights do not count: the speed of a replica is learned.
 //
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
-//	     + (1+4n) / (1+(24+500l)h/N) · duplicate + pressure
+//	     + (T+4n) / (1+(24+500l)h/N) · duplicate + T · new + pressure
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
-// that is asked for, n the number of requests before their first token per replica, h the
+// that is asked for, T what the replica has
+// computed while all caches turned over once, in sizes of its cache, new what no replica has cached,
+// n the number of requests before their first token per replica, h the
 // block request rate above 1 of the first block that the replica lacks, and N the number of
 // replicas. The part of own that another replica has cached counts 1 / (1+l·h/10N): other
 // requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
