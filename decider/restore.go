@@ -237,6 +237,7 @@ func (x *restore) cache() {
 			r.cache.Restore(part, kvcache.Milliseconds(x.pool.clock()))
 			x.got.Blocks += r.cache.Len() - before
 			x.pool.restoreCache(r, part)
+			x.pool.turnover.restored(r, r.cache.Len()*x.pool.caches.blockTokens)
 		}
 		x.pool.mu.Unlock()
 	}

@@ -102,6 +102,9 @@ func TestRestoredPoolIsTheSame(t *testing.T) {
 		if p.InFlight != q.InFlight || p.Waiting != q.Waiting || p.Tokens != q.Tokens || p.CacheTokens != q.CacheTokens || p.PrefillSpeed != q.PrefillSpeed {
 			t.Errorf("before %+v\nafter  %+v", p, q)
 		}
+		if was, is := a.replicas[i].computed, b.replicas[i].computed; is < .8*was || is > 1.2*was {
+			t.Errorf("%s had computed %v tokens, after the restart %v", p.Name, was, is)
+		}
 	}
 	var before, after []int32
 	for s, blocks := range prompts {

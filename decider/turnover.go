@@ -15,6 +15,9 @@ func (t *turnover) add(r *Replica, tokens int) {
 	t.added += float64(tokens)
 }
 
+// restored counts what the cache of r held before a restart as computed.
+func (t *turnover) restored(r *Replica, tokens int) { r.computed = max(r.computed, float64(tokens)) }
+
 // of is what r has computed lately, in sizes of its cache: 0 for one that is empty, and 1
 // where all replicas compute as much for their size.
 func (t *turnover) of(r *Replica) float64 { return r.computed / max(float64(r.CacheTokens()), 1) }

@@ -5,20 +5,22 @@ import "pointsman/decider"
 // LeastWork sends a request to the replica with the least predicted work until
 // its first token: the backlog there, and the part of the prompt that is not
 // cached there, more the more requests the replica has. A request that is long
-// for the pool keeps away from replicas that others will come to. Duplicating a
-// prefix is penalised, more so under load, unless the prefix is requested so
-// often that several replicas should hold it. It needs no more than what the
+// for the pool keeps away from replicas that others will come to. What is new on a
+// replica displaces something there: the more so, the more the replica has taken in for
+// its size. Under load the copy of a prefix costs more, unless the prefix is requested
+// so often that several replicas should hold it. It needs no more than what the
 // proxy reports, uses what engines report of their load, and is the default.
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
-//	     + (T+4n) / (1+(24+500l)h/N) · duplicate + T · new + pressure
+//	     + space + pressure
+//	space = (T+4n) / (1+(24+500l)h/N) · copied + T · new
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
-// that is asked for, T what the replica has
-// computed while all caches turned over once, in sizes of its cache, new what no replica has cached,
+// that is asked for, T what the replica has computed while all caches turned over once, in
+// sizes of its cache, copied what only other replicas have cached, new what none has,
 // n the number of requests before their first token per replica, h the
 // block request rate above 1 of the first block that the replica lacks, and N the number of
 // replicas. The part of own that another replica has cached counts 1 / (1+l·h/10N): other
@@ -32,25 +34,24 @@ type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
 // 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
-// 0019-the-longest-prompts.md and 0024-what-does-not-fit.md say how they were found.
+// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md and 0026-what-caches-turn-over.md
+// say how they were found.
 type weights struct {
-	duplicate float64 // per token cached elsewhere: a duplicate takes the space of other blocks
-	space     float64 // per token cached nowhere: it takes that space too; 0 = all caches are equally short of it
-	queue     float64 // added per request queued on a replica
-	rate      float64 // per request for the block in the last minute, per replica
-	lasting   float64 // the same, for requests that go on
-	shared    float64 // the same, for the part of own that others have a use for
-	crowd     float64 // share of the work that is added per request on the replica, in a pool that is busy
-	blocking  float64 // of the time that a long prompt keeps others waiting, in such a pool
-	long      float64 // the same, times the square of its length in typical ones
-	running   float64 // tokens per request on the replica: each slows the others
-	memory    float64 // tokens per token in use there
-	excess    float64 // added per token in use there that does not fit: it waits until other requests have ended
-	growth    float64 // tokens per token that will not fit when the requests there have grown
+	queue    float64 // per token of a copy and request queued on a replica
+	rate     float64 // per request for the block in the last minute, per replica
+	lasting  float64 // the same, for requests that go on
+	shared   float64 // the same, for the part of own that others have a use for
+	crowd    float64 // share of the work that is added per request on the replica, in a pool that is busy
+	blocking float64 // of the time that a long prompt keeps others waiting, in such a pool
+	long     float64 // the same, times the square of its length in typical ones
+	running  float64 // tokens per request on the replica: each slows the others
+	memory   float64 // tokens per token in use there
+	excess   float64 // added per token in use there that does not fit: it waits until other requests have ended
+	growth   float64 // tokens per token that will not fit when the requests there have grown
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{duplicate: 1, space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var early = weights{queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -61,7 +62,7 @@ const growsBy = 3
 // needed.
 const fullCache = 0.95
 
-var leastWorkTerms = []string{"queue", "own", "crowd", "blocking", "decode", "duplicate", "pressure", "speed", "cost"}
+var leastWorkTerms = []string{"queue", "own", "crowd", "blocking", "decode", "space", "pressure", "speed", "cost"}
 
 // Terms implements Termed: queue to pressure are summands in tokens, speed is in
 // tokens/s, and cost in seconds.
@@ -94,18 +95,15 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		space, duplicated := 1.0, 0.0
-		if w.space > 0 {
-			space = v.Turnover(i)
-		}
+		turnover := v.Turnover(i)
+		space := turnover * float64(max(0, r.Input-best))
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
 			lasts := age / (age + missing/speed)
-			duplicated = (w.duplicate*space + queues) / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
+			space += (turnover + queues) / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
-		duplicated += w.space * space * float64(r.Input-best)
 		crowd := (queue + work) * crowds * m
 		length := v.Length(work)
 		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
@@ -119,9 +117,9 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 			excess := max(0, needed-full)
 			pressure = excess + w.excess*max(0, inUse-full) + w.growth*(grown-excess)
 		}
-		cost := (queue + work + crowd + blocking + decode + duplicated + pressure) / speed
+		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))
-		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, duplicated, pressure, speed, cost
+		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, space, pressure, speed, cost
 		return cost
 	})
 }

@@ -10,7 +10,7 @@ import "pointsman/decider"
 type LeastWorkLate struct{}
 
 // late are the weights in late binding.
-var late = weights{duplicate: 1, queue: 3, rate: 24, lasting: 500, shared: 0.1, blocking: 0.4, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var late = weights{queue: 3, rate: 24, lasting: 500, shared: 0.1, blocking: 0.4, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // Terms implements Termed: they are those of LeastWork.
 func (LeastWorkLate) Terms() []string { return leastWorkTerms }

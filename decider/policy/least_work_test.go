@@ -37,37 +37,6 @@ func TestLeastWorkFollowsTheCacheUntilAQueueCostsMore(t *testing.T) {
 	}
 }
 
-// One request for a conversation does not make its prefix a hot one: a duplicate
-// costs its full price until others ask for it.
-func TestLeastWorkTakesATurnForNoDemand(t *testing.T) {
-	p := decidertest.New(LeastWork{}, 4, func(c *decider.PoolConfig) { c.CacheTokens = 20_000 })
-	duplicate := func() (most float64) {
-		for _, terms := range p.Terms(document(1, 20, 10)) {
-			most = max(most, terms["duplicate"])
-		}
-		return most
-	}
-	if got := duplicate(); got != 0 {
-		t.Errorf("in empty caches a prompt costs %v tokens", got)
-	}
-	for n := range 200 { // all caches have been filled more than once
-		p.ServedBy(decidertest.Name(n%4), document(100+n, 4, 0))
-		p.Clock.Advance(time.Second)
-		p.Decider.Sweep()
-	}
-	p.ServedBy("r0", document(1, 20, 10))
-	full := early.duplicate * 20 * block
-	if got := duplicate(); got < full/2 || got > 2*full {
-		t.Errorf("after one turn a duplicate costs %v tokens, want about %v", got, full)
-	}
-	for range 2 {
-		p.ServedBy("r0", document(1, 20, 10))
-	}
-	if got := duplicate(); got > full/2 {
-		t.Errorf("after three requests at once a duplicate still costs %v tokens", got)
-	}
-}
-
 // Requests that come at once with one prefix, as those of one task, are no demand that
 // lasts: one that computes the prefix again pays all of it. Where they go on, the
 // others that will find it pay their part.
@@ -234,35 +203,6 @@ func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
 	}
 }
 
-// Conversations that begin with the same text and go on for long use all replicas, before
-// the caches are full and after: the first ones pull others to their replica only as far
-// as that saves more than it displaces.
-func TestLeastWorkSpreadsConversations(t *testing.T) {
-	p := decidertest.New(LeastWork{}, 4, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
-	for part, conversations := range []int{12, 60, 60} {
-		counts := map[string]int{}
-		for n := range conversations {
-			talk := func(r *decider.Request) {
-				r.Stream, r.Input = true, 50*block
-				r.Blocks = append(decidertest.Keys(nil, 1, 10), decidertest.Keys(nil, 1000*(part+1)+n, 40)...)
-			}
-			counts[p.Served(talk).Server]++
-			p.Clock.Advance(time.Second)
-			for range 3 {
-				p.Served(talk)
-				p.Clock.Advance(time.Second)
-				p.Decider.Sweep()
-			}
-		}
-		for i := range 4 {
-			if c := counts[decidertest.Name(i)]; c < conversations/8 {
-				t.Errorf("%d conversations went to %v", conversations, counts)
-				break
-			}
-		}
-	}
-}
-
 // busy is a pool of four replicas that run 80 short requests, after 320 others.
 func busy() *decidertest.Pool {
 	p := decidertest.New(LeastWork{}, 4)
@@ -353,7 +293,7 @@ func TestLeastWorkExplainsItself(t *testing.T) {
 	p := decidertest.New(LeastWork{}, 3)
 	p.Send(document(1, 8, 0))
 	for replica, x := range p.Terms(document(1, 12, 0)) {
-		sum := (x["queue"] + x["own"] + x["crowd"] + x["blocking"] + x["decode"] + x["duplicate"] + x["pressure"]) / x["speed"]
+		sum := (x["queue"] + x["own"] + x["crowd"] + x["blocking"] + x["decode"] + x["space"] + x["pressure"]) / x["speed"]
 		if len(x) != len(leastWorkTerms) || x["own"] == 0 || sum-x["cost"] > 1e-9 || x["cost"]-sum > 1e-9 {
 			t.Errorf("%s: terms %v do not add up", replica, x)
 		}
@@ -406,20 +346,3 @@ func TestLeastWorkStaysSaneWithoutFeedback(t *testing.T) {
 	}
 }
 
-func TestLeastWorkLateWeighsDuplicatesByItsOwnWeights(t *testing.T) {
-	p := decidertest.New(LeastWorkLate{}, 4)
-	home := p.Served(document(1, 20, 10))
-	for replica, terms := range p.Terms(document(1, 20, 10)) {
-		duplicate, own := late.duplicate*20*block, float64(20*block+10)
-		if replica == home.Server {
-			duplicate, own = 0, 10
-		}
-		if terms["duplicate"] != duplicate || terms["own"] != own {
-			t.Errorf("%s: %v, want duplicate %v and own %v", replica, terms, duplicate, own)
-		}
-	}
-	if d := p.Served(document(1, 20, 10)); d.Server != home.Server {
-		t.Errorf("the second turn went to %s, the first to %s", d.Server, home.Server)
-	}
-	decidertest.New(LeastWorkLate{}, 5).CheckTies(t, draws)
-}
