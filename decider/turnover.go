@@ -18,12 +18,7 @@ func (t *turnover) add(r *Replica, tokens int) {
 // restored counts what the cache of r held before a restart as computed.
 func (t *turnover) restored(r *Replica, tokens int) { r.computed = max(r.computed, float64(tokens)) }
 
-// of is what r has computed lately, in sizes of its cache: 0 for one that is empty, and 1
-// where all replicas compute as much for their size.
-func (t *turnover) of(r *Replica) float64 { return r.computed / max(float64(r.CacheTokens()), 1) }
-
-// fade makes older tokens count less, by what was added. It is called every
-// second.
+// fade makes older tokens count less, by what was added. It is called every second.
 func (t *turnover) fade(replicas []*Replica) {
 	size := 0.0
 	for _, r := range replicas {
@@ -35,3 +30,8 @@ func (t *turnover) fade(replicas []*Replica) {
 	}
 	t.added = 0
 }
+
+// Turnover is how much r has computed while the pool computed as much as all its caches
+// hold, in sizes of its own cache. The more it is, the sooner what is put there displaces
+// something of use: an empty cache has 0, and 1 is the mean once all are full.
+func (r *Replica) Turnover() float64 { return r.computed / max(float64(r.CacheTokens()), 1) }

@@ -8,7 +8,6 @@ import (
 
 func TestTurnover(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 3, func(c *PoolConfig) { c.CacheTokens = 100_000 })
-	v := &p.view
 	compute := func(replica, tokens int) {
 		p.turnover.add(p.replicas[replica], tokens)
 		clock.now += time.Second
@@ -17,18 +16,18 @@ func TestTurnover(t *testing.T) {
 	for range 100 { // much less than the caches hold
 		compute(0, 100)
 	}
-	if a, b := v.Turnover(0), v.Turnover(1); a < .09 || a > .1 || b != 0 {
+	if a, b := p.replicas[0].Turnover(), p.replicas[1].Turnover(); a < .09 || a > .1 || b != 0 {
 		t.Errorf("a tenth of a cache computed: %v, nothing: %v", a, b)
 	}
 	for range 3000 { // ten times what they hold
 		compute(0, 500)
 		compute(1, 500)
 	}
-	if a, b, c := v.Turnover(0), v.Turnover(1), v.Turnover(2); math.Abs(a-1.5) > .02 || math.Abs(b-1.5) > .02 || c != 0 {
+	if a, b, c := p.replicas[0].Turnover(), p.replicas[1].Turnover(), p.replicas[2].Turnover(); math.Abs(a-1.5) > .02 || math.Abs(b-1.5) > .02 || c != 0 {
 		t.Errorf("two of three compute all: %v %v %v, want 1.5, 1.5, 0", a, b, c)
 	}
 	p.Engine("r0").Restarted()
-	if a, b := v.Turnover(0), v.Turnover(1); a != 0 || math.Abs(b-1.5) > .02 {
+	if a, b := p.replicas[0].Turnover(), p.replicas[1].Turnover(); a != 0 || math.Abs(b-1.5) > .02 {
 		t.Errorf("after a restart: %v, the other one %v", a, b)
 	}
 }

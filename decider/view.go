@@ -143,11 +143,6 @@ func (v *View) PrefillSpeed(i int) float64 {
 	return v.Replicas[i].prefill.speedNear(v.memo.poolSpeed)
 }
 
-// Turnover is how much replica i has computed while the pool computed as much as all its
-// caches hold, in sizes of its own cache. The more it is, the sooner what is put there
-// displaces something of use: an empty cache has 0, and 1 is the mean once all are full.
-func (v *View) Turnover(i int) float64 { return v.pool.turnover.of(v.Replicas[i]) }
-
 // BlocksInUse is how many blocks of its KV cache the requests on replica i use,
 // shared ones counted once. It is 0 unless the policy is a PrefixUser.
 func (v *View) BlocksInUse(i int) int {

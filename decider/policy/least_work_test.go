@@ -345,4 +345,3 @@ func TestLeastWorkStaysSaneWithoutFeedback(t *testing.T) {
 		}
 	}
 }
-
