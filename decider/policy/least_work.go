@@ -5,17 +5,17 @@ import "pointsman/decider"
 // LeastWork sends a request to the replica with the least predicted work until
 // its first token: the backlog there, and the part of the prompt that is not
 // cached there, more the more requests the replica has. A request that is long
-// for the pool keeps away from replicas that others will come to. What is new on a
-// replica displaces something there: the more so, the more the replica has taken in for
-// its size. Under load the copy of a prefix costs more, unless the prefix is requested
-// so often that several replicas should hold it. It needs no more than what the
+// for the pool keeps away from replicas that others will come to. What no replica has
+// cached goes where it displaces least: where less was computed for the size of the
+// cache. Duplicating a prefix is penalised, more so under load, unless the prefix is
+// requested so often that several replicas should hold it. It needs no more than what the
 // proxy reports, uses what engines report of their load, and is the default.
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
 //	     + space + pressure
-//	space = (T+4n) / (1+(24+500l)h/N) · copied + T · new
+//	space = (1+4n) / (1+(24+500l)h/N) · copied + T · new
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
@@ -87,7 +87,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		queued += v.PrefillQueueLen(i)
 	}
 	n := float64(len(v.Candidates))
-	queues, use := w.queue*float64(queued)/n, v.PrefillUse()
+	copying, use := 1+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
 	best, grows := v.BestCached(), growsBy*v.Generated()
 	return v.LeastEmptiest(dst, 3, func(c int, replica *decider.Replica) float64 {
@@ -95,13 +95,12 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		turnover := replica.Turnover()
-		space := turnover * float64(max(0, r.Input-best))
+		space := replica.Turnover() * float64(max(0, r.Input-best))
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
 			lasts := age / (age + missing/speed)
-			space += (turnover + queues) / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
+			space += copying / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
 		crowd := (queue + work) * crowds * m
