@@ -50,6 +50,7 @@ const headDone = 0.95
 // prefill is a reservation's part in the prefill queue of its replica.
 type prefill struct {
 	queued        bool
+	overdue       bool    // it left the queue before its first token: the engine had begun it
 	ahead, behind int32   // neighbours; 0 = none
 	uncached      int     // prompt tokens to compute
 	cost          float64 // of these
@@ -220,6 +221,7 @@ func (l *loadEstimate) advance(r *Replica, now time.Duration) {
 				return
 			}
 			l.dequeue(v, now)
+			v.prefill.overdue = true
 			continue
 		}
 		done := q.since + time.Duration(v.prefill.cost/l.speedOf(r)*float64(time.Second))
@@ -266,12 +268,13 @@ func (l *loadEstimate) backlog(r *Replica, now time.Duration) float64 {
 }
 
 // firstToken notes that the proxy reports v's first token at now, and learns
-// from it.
+// from it. A replica that is slow and has no queue is learned from overdue requests: what
+// was measured began with them if no other first token came since.
 func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
 	v.prefill.reported = true
 	r := v.replica
 	q := &r.prefill
-	if !v.prefill.queued || !v.request.Stream {
+	if !v.request.Stream || !v.prefill.queued && (!v.prefill.overdue || q.measured > v.at) {
 		l.dequeue(v, now)
 		return
 	}

@@ -46,3 +46,38 @@ func TestALostFirstTokenLeavesTheQueue(t *testing.T) {
 		}
 	}
 }
+
+// A replica whose first tokens are late while nothing waits there is slow: its speed is
+// learned, although the requests have left its queue by then.
+func TestASlowReplicaIsLearnedWithoutAQueue(t *testing.T) {
+	for _, next := range []bool{false, true} {
+		p, clock := newTestPool(LeastWork{}, 1)
+		run := func(by time.Duration, running int) {
+			for range by / (100 * time.Millisecond) {
+				p.Engine("r0").Signals(Signals{Running: running})
+				backlogs(p, clock, 100*time.Millisecond)
+			}
+		}
+		_, before := decide(p, document(0, 4, 0))
+		serve(p, before, "r0") // first tokens are reported
+		for n := range 30 {
+			_, id := decide(p, document(n+1, 40, 0)) // about a second of work
+			run(6*time.Second, 1)
+			if p.replicas[0].prefill.n != 0 && n == 0 {
+				t.Fatal("it is in the queue yet")
+			}
+			if next { // it says nothing of the time that the first one took
+				_, other := decide(p, document(1000+n, 1, 0))
+				serve(p, id, "r0")
+				run(100*time.Millisecond, 1)
+				serve(p, other, "r0")
+				continue
+			}
+			serve(p, id, "r0")
+		}
+		speed := p.load.speedOf(p.replicas[0]) / initialSpeed
+		if !next && speed > 0.5 || next && speed > 1.2 {
+			t.Errorf("with another request behind: %v: the speed is learned as %.2f of what it was", next, speed)
+		}
+	}
+}
