@@ -37,6 +37,7 @@ type LeastWork struct{}
 // 0019-the-longest-prompts.md, 0024-what-does-not-fit.md and 0026-what-caches-turn-over.md
 // say how they were found.
 type weights struct {
+	space    float64 // per token that no replica has cached, times the replica's turnover
 	queue    float64 // per token of a copy and request queued on a replica
 	rate     float64 // per request for the block in the last minute, per replica
 	lasting  float64 // the same, for requests that go on
@@ -51,7 +52,7 @@ type weights struct {
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var early = weights{space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -95,7 +96,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		space := replica.Turnover() * float64(max(0, r.Input-best))
+		space := w.space * replica.Turnover() * float64(max(0, r.Input-best))
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
