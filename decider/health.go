@@ -20,7 +20,7 @@ import "time"
 // and attracts everything. Such answers eject like soft evidence if softMoments of them come
 // within a window without a good answer between, no request from before them is under way
 // there, and the other replicas serve at least as many requests as they answer so. A
-// replica that works has one or the other unless it is idle.
+// replica that works and is not idle has such an answer or such a request.
 const (
 	ejectBroken = 250 * time.Millisecond
 	ejectFirst  = time.Second

@@ -268,8 +268,8 @@ func (l *loadEstimate) backlog(r *Replica, now time.Duration) float64 {
 }
 
 // firstToken notes that the proxy reports v's first token at now, and learns
-// from it. A replica that is slow and has no queue is learned from overdue requests: what
-// was measured began with them if no other first token came since.
+// from it. Where no request waits, a slow replica's speed is learned from overdue ones. They
+// show how long they took only if no other first token has come since they were sent.
 func (l *loadEstimate) firstToken(v *reservation, now time.Duration) {
 	v.prefill.reported = true
 	r := v.replica

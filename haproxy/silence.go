@@ -48,8 +48,8 @@ type silence struct {
 // configuration. The others end.
 const longestSilence = 20 * time.Second
 
-// over returns the servers of a pool that were silent for too long, and begins anew with
-// these. now are the checks of such servers of all pools.
+// over returns the servers of a pool that were silent for too long, and starts their time
+// again. now has the checks of the silent servers of all pools.
 func (s *silences) over(pool string, now map[string]check, at time.Time) (list []string) {
 	maps.DeleteFunc(*s, func(server string, was silence) bool {
 		c, still := now[server]

@@ -78,8 +78,8 @@ const (
 	maxPause = time.Second
 )
 
-// Accept waits for a connection below the limit, and closes those above it. It retries
-// after temporary errors, such as too many open files.
+// Accept waits for a connection, and closes those above the limit. If that fails for a
+// time, for example because too many files are open, it tries again after a pause.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	failures := 0

@@ -56,7 +56,7 @@ func TestDeadCore(t *testing.T) {
 }
 
 // TestOnlyErrors has an engine answer 500 to everything at once, while its own health says
-// that it works. So it is always the least loaded, and yet gets no requests any more.
+// that it works. So it is always the least loaded, and is left out all the same.
 func TestOnlyErrors(t *testing.T) {
 	rig.EveryProxy(t, func(t *testing.T, r rig.Release) {
 		t.Parallel()
