@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -28,7 +29,8 @@ func p90(times []time.Duration) float64 { return Quantile(times, 0.9).Seconds() 
 func p99(times []time.Duration) float64 { return Quantile(times, 0.99).Seconds() }
 
 // TestTraceLateBinding: late binding lowers the time to first token, also with
-// delayed reports.
+// delayed reports. Three runs are judged together: from one seed to the next
+// the ratio moves by 0.03.
 func TestTraceLateBinding(t *testing.T) {
 	skipIfShort(t)
 	tr := openTrace(t)
@@ -36,28 +38,34 @@ func TestTraceLateBinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const seeds = 3
 	for _, c := range []struct {
 		load, want float64
 		delay      time.Duration
 	}{{0.85, 0.96, 0}, {0.95, 0.85, 0}, {0.95, 0.88, 100 * time.Millisecond}, {0.95, 0.96, time.Second}} {
-		o := Options{Setup: published, Rate: c.load * saturation, Seed: 1, Policy: leastWork, FeedbackDelay: c.delay}
-		early, err := Run(tr, o)
-		if err != nil {
-			t.Fatal(err)
+		product := 1.0
+		for seed := uint64(1); seed <= seeds; seed++ {
+			o := Options{Setup: published, Rate: c.load * saturation, Seed: seed, Policy: leastWork, FeedbackDelay: c.delay}
+			early, err := Run(tr, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Policy = leastWorkLate
+			o.Admission = holdIn(queue.Band{Name: "all", Order: queue.ByWork})
+			late, err := Run(tr, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			product *= p90(late.TTFT) / p90(early.TTFT)
+			t.Logf("load %.2f, reports delayed by %v, seed %d: p90 early %.2f s, late %.2f s, hit rate %.3f and %.3f", c.load, c.delay, seed, p90(early.TTFT), p90(late.TTFT), early.HitRate, late.HitRate)
+			if len(late.TTFT) != len(tr.Requests) {
+				t.Errorf("%d served of %d", len(late.TTFT), len(tr.Requests))
+			}
 		}
-		o.Policy = leastWorkLate
-		o.Admission = holdIn(queue.Band{Name: "all", Order: queue.ByWork})
-		late, err := Run(tr, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ratio := p90(late.TTFT) / p90(early.TTFT)
-		t.Logf("load %.2f, reports delayed by %v: p90 early %.2f s, late %.2f s (%.2f), hit rate %.3f and %.3f", c.load, c.delay, p90(early.TTFT), p90(late.TTFT), ratio, early.HitRate, late.HitRate)
+		ratio := math.Pow(product, 1.0/seeds)
+		t.Logf("load %.2f, reports delayed by %v: %.3f", c.load, c.delay, ratio)
 		if ratio > c.want {
-			t.Errorf("load %.2f, reports delayed by %v: %.2f times the p90 of early binding, want at most %.2f", c.load, c.delay, ratio, c.want)
-		}
-		if len(late.TTFT) != len(tr.Requests) {
-			t.Errorf("%d served of %d", len(late.TTFT), len(tr.Requests))
+			t.Errorf("load %.2f, reports delayed by %v: %.3f times the p90 of early binding (geometric mean), want at most %.2f", c.load, c.delay, ratio, c.want)
 		}
 	}
 }
