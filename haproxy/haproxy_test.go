@@ -123,7 +123,8 @@ func FuzzFeedFraming(f *testing.F) {
 
 func FuzzStat(f *testing.F) {
 	f.Add([]byte(statText))
-	f.Add([]byte("# pxname,svname,,scur,status,weight,addr\n,,,,,"))
+	f.Add([]byte("# pxname,svname,,scur,status,weight,addr\n,,,,,\n\n"))
+	f.Add([]byte("description: \"a\n# pxname\"\n# pxname,svname,scur,status,weight,last_chk,addr\nllama,r1,0,UP,1,\"\"\"\n,\",x\n\n"))
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(bytes.NewReader(b), every) })
 }
 
@@ -161,7 +162,8 @@ func TestStat(t *testing.T) {
 	if all, err = parseStat(strings.NewReader(info+statText), every); err != nil || all.states["llama"][6].Origin != origin([]byte("lb1/4711")) {
 		t.Errorf("with the process that answers: %v, %v", got["llama"], err)
 	}
-	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n"} {
+	cut, _, _ := strings.Cut(statText, "llama,r3")
+	for _, bad := range []string{"", "Unknown command\n", "# pxname,svname\n", info, "Pid: 4711\nPermission denied\n", cut, cut + "llama,r3,0,0,DRAIN,0,127.0.0.1:8", statText[:len(statText)-1], cut + "\"\n\n"} {
 		if _, err := parseStat(strings.NewReader(bad), every); err == nil {
 			t.Errorf("%q accepted", bad)
 		}
@@ -381,6 +383,7 @@ func TestStatIsBounded(t *testing.T) {
 	for i := range maxServers + 1 {
 		fmt.Fprintf(&b, "llama,r%d,UP,1,10.0.0.1:80,0\n", i)
 	}
+	b.WriteString("\n")
 	if got, err := parseStat(strings.NewReader(b.String()), func(string) bool { return false }); err != nil || len(got.states)+len(got.silent) != 0 {
 		t.Errorf("%d backends that nobody wants: %v", len(got.states), err)
 	}

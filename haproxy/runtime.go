@@ -168,6 +168,7 @@ const maxServers = 10_000
 func parseStat(in io.Reader, wanted func(pool string) bool) (stat, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 4096), 64<<10)
+	lines.Split(scanRecord)
 	var info processInfo
 	header, ok := "", false
 	for !ok {
@@ -182,7 +183,7 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (stat, error) {
 		}
 	}
 	var at [len(columns)]int
-	names := strings.Split(header, ",")
+	names := appendFields(nil, header)
 	for i, want := range columns {
 		at[i] = -1
 		for j, name := range names {
@@ -196,10 +197,13 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (stat, error) {
 	}
 	last := slices.Max(at[:])
 	states, silent := map[string][]decider.ReplicaState{}, map[string]check{}
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), ",")
+	var fields []string
+	whole := false
+	for !whole && lines.Scan() {
+		whole = len(lines.Bytes()) == 0 // an empty line ends the answer
+		fields = appendFields(fields[:0], lines.Text())
 		if len(fields) < len(names)-1 || len(fields) <= last {
-			continue // the empty line at the end, or a line of another format
+			continue // that line, or one of another format
 		}
 		pool, server, status := fields[at[0]], fields[at[1]], fields[at[2]]
 		if !wanted(pool) {
@@ -237,7 +241,13 @@ func parseStat(in io.Reader, wanted func(pool string) bool) (stat, error) {
 			Counted:  err1 == nil && err2 == nil,
 		})
 	}
-	return stat{info.version(), states, silent}, lines.Err()
+	if err := lines.Err(); err != nil {
+		return stat{}, err
+	}
+	if !whole {
+		return stat{}, errors.New("the answer to show stat was cut off") // the servers that are missing exist
+	}
+	return stat{info.version(), states, silent}, nil
 }
 
 // processInfo is what "show info" reports about the process that answers.

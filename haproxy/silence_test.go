@@ -20,7 +20,7 @@ func TestSilences(t *testing.T) {
 		for _, l := range lines {
 			text += "llama," + l + "\n"
 		}
-		got, err := parseStat(strings.NewReader(text), every)
+		got, err := parseStat(strings.NewReader(text+"\n"), every)
 		if err != nil {
 			t.Fatal(err)
 		}

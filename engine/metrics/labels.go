@@ -1,6 +1,12 @@
 package metrics
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
+
+// unescape takes the escapes off a label's value.
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
 // labelsEnd returns the index of the bracket that closes the labels at the start of
 // b, or -1.

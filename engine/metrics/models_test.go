@@ -1,6 +1,9 @@
 package metrics
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // The list of models says how long a context is; nonsense is ignored.
 func TestReadsTheContextLength(t *testing.T) {
@@ -44,4 +47,13 @@ func FuzzModels(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Adapters are known by the names that requests have for them.
+func TestAdapterNames(t *testing.T) {
+	var r Reading
+	r.Read([]byte(`vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql, a\"b\",c\\nd",waiting_lora_adapters=""} 1` + "\n"))
+	if got, want := adapterNames(string(r.Adapters)), []string{"sql", `a"b"`, `c\nd`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, not %q", got, want)
+	}
 }

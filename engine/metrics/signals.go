@@ -117,9 +117,9 @@ func (s *Scraper) reportToPool(r *Reading, now time.Duration) (restarted bool) {
 	return restarted
 }
 
-// adapterNames splits the names in a metric.
+// adapterNames splits the names in a label's value, as it is written.
 func adapterNames(list string) (names []string) {
-	for name := range strings.SplitSeq(list, ",") {
+	for name := range strings.SplitSeq(unescape.Replace(list), ",") {
 		if name = strings.TrimSpace(name); name != "" && len(name) <= maxAdapterName {
 			names = append(names, name)
 		}

@@ -31,6 +31,7 @@ func answersOf() map[string]func(c net.Conn) {
 					b.Reset()
 				}
 			}
+			b.WriteByte('\n') // as HAProxy ends its answers
 			_, _ = c.Write(b.Bytes())
 		}
 	}
@@ -54,6 +55,7 @@ func answersOf() map[string]func(c net.Conn) {
 		"zeros":      stream(func(int) string { return strings.Repeat("\x00", 4096) }, 10_000),
 		"one line":   stream(func(int) string { return strings.Repeat("a", 4096) }, 10_000),
 		"a flood":    stream(func(i int) string { return fmt.Sprintf("pool%d,srv%d,0,0,0,0,UP,1,10.0.0.1:80\n", i, i) }, 2_000_000),
+		"quotes":     stream(func(i int) string { return fmt.Sprintf("llama,r%d,0,0,0,0,\"UP,1,\n,\"\"10.0.0.1:80\n", i%3) }, 31),
 		"odd numbers": stream(func(i int) string {
 			return fmt.Sprintf("llama,r%d,-1,0,99999999999999999999,0,UP,-9223372036854775808,x\n", i%3)
 		}, 30),
