@@ -28,20 +28,36 @@ type pendingEnd struct {
 	outcome decider.Outcome
 }
 
+// A line of a ring wakes the agent, so the datagram of the same line need not: the readers of
+// rings read datagrams too. Other datagrams come from an HAProxy that stops, which closes its
+// ring first, or that has lost its ring. So datagrams wake the agent while there is no ring, and
+// for watchTime after one has ended or an end came as a datagram only. Few requests last longer.
+const watchTime = 15 * time.Minute
+
+// datagramPoll is how often datagrams are read that nothing woke the agent for.
+const datagramPoll = 50 * time.Millisecond
+
 // ServeDatagrams reads datagrams from c until Close. It returns nil after Close.
 func (f *Feed) ServeDatagrams(c net.PacketConn) error {
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
-		return c.Close()
-	}
-	f.packets = append(f.packets, c)
-	f.mu.Unlock()
 	if u, ok := c.(interface{ SetReadBuffer(int) error }); ok {
 		if err := u.SetReadBuffer(4 << 20); err != nil {
 			f.log.Debug("feed datagrams", "error", err)
 		}
 	}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return c.Close()
+	}
+	if _, udp := c.(*net.UDPConn); udp { // one of unix holds ten datagrams only: they cannot wait
+		if p, err := listen.NewPolled(c, maxLine); err == nil {
+			f.polled = append(f.polled, p)
+			f.mu.Unlock()
+			return p.Serve(f.datagramPoll, f.onDatagram)
+		}
+	}
+	f.packets = append(f.packets, c)
+	f.mu.Unlock()
 	in, b := listen.NewDatagrams(c), make([]byte, maxLine)
 	for {
 		n, err := in.Read(b)
@@ -52,6 +68,32 @@ func (f *Feed) ServeDatagrams(c net.PacketConn) error {
 			continue // concerns one datagram, such as an ICMP message
 		}
 		f.HandleDatagram(b[:n])
+	}
+}
+
+// drain reads the datagrams that nothing woke the agent for.
+func (f *Feed) drain() {
+	f.mu.Lock()
+	polled := f.polled
+	f.mu.Unlock()
+	for _, p := range polled {
+		if !p.Watched() {
+			p.Drain(f.onDatagram)
+		}
+	}
+}
+
+// watch decides whether datagrams wake the agent.
+func (f *Feed) watch(now time.Time) {
+	f.watching.Lock()
+	defer f.watching.Unlock()
+	f.mu.Lock()
+	on, polled := len(f.conns) == 0 || now.Before(f.watchUntil), f.polled
+	f.mu.Unlock()
+	for _, p := range polled {
+		if err := p.Watch(on); err != nil {
+			f.log.Warn("feed datagrams", "error", err)
+		}
 	}
 }
 
@@ -90,6 +132,10 @@ func (f *Feed) Recover(now time.Time) {
 	for _, w := range due {
 		if f.decider.FinishedIfReserved(w.outcome) {
 			f.Recovered.Inc()
+			f.mu.Lock()
+			f.watchUntil = now.Add(watchTime)
+			f.mu.Unlock()
 		}
 	}
+	f.watch(now)
 }

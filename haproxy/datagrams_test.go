@@ -73,6 +73,126 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
+// TestDatagramsWakeNobody: while a ring is connected, its lines have datagrams read, which
+// wake the agent only when no ring is connected, after one has ended, and after an end that
+// came as a datagram only.
+func TestDatagramsWakeNobody(t *testing.T) {
+	d := decider.New(func() time.Duration { return 0 }, func() uint64 { return 1 })
+	d.Apply(decider.Config{Pools: []decider.PoolConfig{{
+		Name: "llama", Policy: policy.Random{}, Replicas: []decider.ReplicaConfig{{Name: "r1", Address: "127.0.0.1:1"}},
+	}}})
+	p := d.Pools()[0]
+	f := NewFeed(d, &link.Link{}, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	f.datagramPoll = time.Hour
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := net.Dial("udp", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	done := make(chan error, 2)
+	go func() { done <- f.Serve(l) }()
+	go func() { done <- f.ServeDatagrams(c) }()
+	ids := 0
+	ask := func() string {
+		ids++
+		r := decider.Request{ID: decider.ParseID(fmt.Appendf(nil, "00000000-0000-0000-0000-%012x", ids)), Pool: p}
+		var out decider.Decision
+		p.Decide(&r, &out)
+		return fmt.Sprintf("PM1 ev=close rid=00000000-0000-0000-0000-%012x pool=llama srv=r1 st=200 ts=-- rc=0 PM.", ids)
+	}
+	send := func(text string) {
+		t.Helper()
+		if _, err := sender.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() (waiting, rings, sockets int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.pendingEnds), len(f.conns), len(f.polled)
+	}
+	arrives := func(what string, n int) {
+		t.Helper()
+		eventually(t, what, func() bool { waiting, _, _ := count(); return waiting == n })
+	}
+	watched := func(now time.Time) bool {
+		f.Recover(now)
+		return f.polled[0].Watched()
+	}
+	connect := func() net.Conn {
+		t.Helper()
+		ring, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the ring is connected", func() bool { _, rings, _ := count(); return rings == 1 })
+		return ring
+	}
+	line := func(ring net.Conn, text string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(ring, "%d %s", len(text), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the socket is served", func() bool { _, _, sockets := count(); return sockets == 1 })
+	now := time.Now().Add(-time.Hour) // so that no end is due
+
+	if !watched(now) {
+		t.Error("nobody waits for datagrams, without a ring")
+	}
+	send(ask())
+	arrives("the datagram without a ring", 1)
+
+	ring := connect()
+	if watched(now) {
+		t.Error("datagrams wake the agent beside a ring")
+	}
+	end := ask()
+	send(end)
+	line(ring, end)
+	arrives("the datagram of the ring's line", 2)
+	if got := p.Status().Outcomes["served"]; got != 1 {
+		t.Errorf("%d ends, want the ring's", got)
+	}
+
+	send(ask())
+	ring.Close()
+	arrives("the datagram that came before the ring's end", 3)
+	send(ask())
+	arrives("the datagram after the ring's end", 4)
+	ring = connect()
+	if !watched(now) {
+		t.Error("an HAProxy that stops may still send datagrams only")
+	}
+	later := time.Now().Add(watchTime)
+	if !watched(later) || p.Status().Reservations != 0 || f.Recovered.Get() != 3 {
+		t.Errorf("after ends without a ring: %d reservations, %d recovered", p.Status().Reservations, f.Recovered.Get())
+	}
+	if watched(later.Add(watchTime)) {
+		t.Error("datagrams wake the agent long after the last such end")
+	}
+	last := ask()
+	send(last)
+	f.Close()
+	ring.Close()
+	if p.Status().Reservations != 0 || f.Recovered.Get() != 4 {
+		t.Errorf("a datagram that had arrived did not count at the end: %+v", p.Status())
+	}
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Where most requests got an id and a replica, and neither an answer nor an error says
 // of them, they are not asked about; but for those that the agent answered without a
 // replica. A few are POSTs without a body. Nor is a chat that reached another backend.

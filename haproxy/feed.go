@@ -39,10 +39,16 @@ type Feed struct {
 	accepted *listen.Group
 	evicted  listen.BurstLog
 
+	datagramPoll time.Duration
+	onDatagram   func([]byte)
+	watching     sync.Mutex // held while watch decides
+
 	mu          sync.Mutex
 	conns       map[net.Conn]*atomic.Int64 // when its last line came, since begun
 	ls          map[net.Listener]struct{}
 	packets     []net.PacketConn
+	polled      []*listen.Polled
+	watchUntil  time.Time    // until when datagrams wake the agent in any case
 	pendingEnds []pendingEnd // by time
 	closed      bool
 	begun       time.Time
@@ -81,7 +87,10 @@ func NewFeed(d *decider.Decider, k *link.Link, set *metrics.Set, log *slog.Logge
 		Recovered: set.NewCounter(`pointsman_feed_recovered_total{proxy="haproxy"}`),
 		accepted:  listen.NewGroup("feed", 2*maxFeedConns, log),
 		conns:     map[net.Conn]*atomic.Int64{}, begun: time.Now(), ls: map[net.Listener]struct{}{},
+
+		datagramPoll: datagramPoll,
 	}
+	f.onDatagram = func(b []byte) { f.HandleDatagram(b) }
 	k.FeedConnections = func() int { return f.accepted.Stats().Open }
 	set.NewGauge(`pointsman_feed_connections{proxy="haproxy"}`, func() float64 { return float64(f.accepted.Stats().Open) })
 	return f
@@ -164,8 +173,17 @@ func (f *Feed) Close() {
 	for _, c := range f.packets {
 		c.Close()
 	}
+	polled := f.polled
 	f.mu.Unlock()
 	f.wg.Wait()
+	for _, p := range polled {
+		for range 64 { // more than its buffer holds
+			if p.Drain(f.onDatagram) {
+				break
+			}
+		}
+		p.Close()
+	}
 }
 
 func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
@@ -180,7 +198,9 @@ func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 		c.Close()
 		f.mu.Lock()
 		delete(f.conns, c)
+		f.watchUntil = time.Now().Add(watchTime)
 		f.mu.Unlock()
+		f.watch(time.Now())
 		f.wg.Done()
 	}()
 	var late lateness
@@ -188,6 +208,7 @@ func (f *Feed) serve(c net.Conn, used *atomic.Int64) {
 		used.Store(int64(time.Since(f.begun)))
 		f.line(text, &late)
 	}, func(d time.Duration) {
+		f.drain()
 		c.SetReadDeadline(time.Now().Add(d))
 		if by := f.closing.Load(); by != 0 { // read after the deadline above was set: Close may have come before
 			c.SetReadDeadline(f.begun.Add(min(time.Duration(by), time.Since(f.begun)+drainPause)))
