@@ -30,7 +30,44 @@ type notices struct {
 	unanswered map[string]uint64 // by proxy, as of the last line about it
 	states     map[replicaOf]string
 	known      map[string]bool // pools whose replicas were seen before
+	troubles   map[replicaOf]trouble
 }
+
+// trouble is a state that replicas may have for a moment only: it is logged when it lasts
+// until the next tick, and as over when the replica has served again.
+type trouble struct {
+	state  string
+	served uint64
+}
+
+// lasting returns the state to log for a replica, which was logged in another one before.
+func (t *notices) lasting(k replicaOf, r *decider.ReplicaStatus, before string) string {
+	now := trouble{served: r.Served}
+	switch {
+	case r.State == "down" || r.State == "draining":
+		return r.State
+	case r.Passed():
+		now.state = passedOver
+	case r.State == "ejected":
+		now.state = r.State
+	}
+	last := t.troubles[k]
+	switch {
+	case now.state != "":
+		t.troubles[k] = now
+		if now.state == last.state || now.state == before {
+			return now.state
+		}
+		return "up"
+	case last.state != "" && before == last.state && r.Served == last.served:
+		return before
+	}
+	delete(t.troubles, k)
+	return "up"
+}
+
+// passedOver is the state of a replica whose decisions the proxy does not follow.
+const passedOver = "passed over"
 
 type replicaOf struct{ pool, replica string }
 
@@ -40,7 +77,7 @@ const maxNotices = 20
 func newNotices(a *Agent) *notices {
 	return &notices{
 		log: a.Log, decider: a.decider, links: a.links(), problems: map[string]bool{}, unanswered: map[string]uint64{},
-		states: map[replicaOf]string{}, known: map[string]bool{},
+		states: map[replicaOf]string{}, known: map[string]bool{}, troubles: map[replicaOf]trouble{},
 	}
 }
 
@@ -85,14 +122,11 @@ func (t *notices) replicas() {
 	for _, p := range t.decider.Pools() {
 		list := p.Status().Replicas
 		known[p.Name()] = t.known[p.Name()] || len(list) > 0
-		for _, r := range list {
-			k := replicaOf{p.Name(), r.Name}
-			state := "up"
-			if r.State == "down" || r.State == "draining" {
-				state = r.State
-			}
-			states[k] = state
+		for i := range list {
+			k := replicaOf{p.Name(), list[i].Name}
 			before, was := t.states[k]
+			state := t.lasting(k, &list[i], before)
+			states[k] = state
 			switch {
 			case !was && t.known[p.Name()]:
 				say(slog.LevelInfo, "a replica came", k)
@@ -103,6 +137,12 @@ func (t *notices) replicas() {
 				say(slog.LevelWarn, "a replica went down", k)
 			case state == "draining":
 				say(slog.LevelInfo, "a replica drains", k)
+			case state == "ejected":
+				say(slog.LevelWarn, "a replica fails, and is ejected", k)
+			case state == passedOver:
+				say(slog.LevelWarn, "the proxy gives the requests decided for a replica to others: has it a server of this name, and is that up? `pointsman check` compares", k)
+			case before == passedOver:
+				say(slog.LevelInfo, "the proxy uses a replica again", k)
 			default:
 				say(slog.LevelInfo, "a replica is up again", k)
 			}
@@ -110,6 +150,7 @@ func (t *notices) replicas() {
 	}
 	for k := range t.states {
 		if _, is := states[k]; !is {
+			delete(t.troubles, k)
 			say(slog.LevelInfo, "a replica left", k)
 		}
 	}

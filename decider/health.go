@@ -15,6 +15,8 @@ import "time"
 // failures. It never ejects more than half of the pool: a failure of more replicas than
 // that is not their own.
 //
+// So do passedEnough decisions in a row that the proxy gave to other replicas.
+//
 // An answer of 500 or 501 is weaker still: mostly the request itself causes it. But a
 // replica that fails all it gets at once, as with a dead engine, is always the least loaded
 // and attracts everything. Such answers eject like soft evidence if softMoments of them come
@@ -269,6 +271,8 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 	}
 	if o.Redispatched && v.decided != nil && v.decided != served {
 		p.refused(v.decided, now) // another one took it
+	} else if v.decided != nil && served != nil {
+		p.followed(v.decided, v.decided == served, now)
 	}
 	if served == nil {
 		return
@@ -285,6 +289,34 @@ func (p *Pool) judge(v *reservation, served *Replica, o Outcome, now time.Durati
 		return
 	}
 	accuse(p, served, v, o, now)
+}
+
+// passedEnough are so many decisions in a row that the proxy did not follow that it will not
+// follow the next either. What it marks down between two polls of its state stays below.
+const passedEnough = 20
+
+// followed counts the decisions in a row that the proxy did not follow: it has no such
+// server, or holds it for down. Enough of them eject r like soft evidence; the requests that
+// try it afterwards show whether that has changed.
+func (m *members) followed(r *Replica, is bool, now time.Duration) {
+	if is {
+		r.passed = 0
+		return
+	}
+	if r.passed++; r.passed < passedEnough || now < r.ejectedUntil() {
+		return
+	}
+	n := 1
+	for _, i := range m.open {
+		if c := m.replicas[i]; c != r && now < c.softUntil {
+			n++
+		}
+	}
+	if 2*n <= len(m.open) { // else that is not their own fault
+		r.softUntil = now + pauseAfter(r.failures+1)
+		m.ejectedUntil = max(m.ejectedUntil, r.softUntil)
+		m.suspected(r)
+	}
 }
 
 // accuse counts the end of v against r, if it is r's fault.

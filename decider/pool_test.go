@@ -323,3 +323,74 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// TestPassedOver: decisions that the proxy gives to another server without trying theirs are
+// counted until it follows one, and enough of them eject the replica. It then gets one
+// request at a time, until one shows that it is used. A server that refused the connection
+// was tried.
+func TestPassedOver(t *testing.T) {
+	p, clock := newTestPool(LeastRequests{}, 3)
+	end := func(server string, redispatched bool) {
+		t.Helper()
+		for range 100 {
+			d, id := decide(p)
+			if d.Server == "r0" {
+				p.Finished(Outcome{ID: id, Server: []byte(server), End: Served, Redispatched: redispatched})
+				return
+			}
+			p.Finished(Outcome{ID: id, Server: []byte(d.Server), End: Served}) // the others serve their own
+		}
+		t.Fatal("r0 is not chosen")
+	}
+	is := func(passed uint64, state string, reported bool) {
+		t.Helper()
+		if s := p.Status().Replicas[0]; s.PassedOver != passed || s.State != state || s.Passed() != reported {
+			t.Errorf("%d decisions passed over, %s, reported %v; want %d, %s, %v", s.PassedOver, s.State, s.Passed(), passed, state, reported)
+		}
+	}
+	for range passedEnough - 1 {
+		end("r1", false)
+	}
+	is(passedEnough-1, "up", false)
+	p.Finished(Outcome{ID: newID(), Server: []byte("r1"), End: Served})
+	is(passedEnough-1, "up", false) // without a decision of ours
+	end("r0", false)
+	is(0, "up", false)
+	for range passedEnough {
+		end("r1", false)
+	}
+	is(passedEnough, "ejected", true)
+	clock.now += ejectFirst
+	end("r1", false)
+	is(passedEnough+1, "ejected", true)
+	if clock.now += ejectFirst; p.Status().Replicas[0].State != "ejected" {
+		t.Error("the second ejection lasts no longer than the first")
+	}
+	clock.now += ejectFirst
+	end("r0", false)
+	is(0, "up", false)
+	end("r1", true)
+	is(0, "ejected", false)
+}
+
+// TestPassedOverTogether: a proxy that follows nobody, as one with rules of its own, does not
+// have more than half of a pool ejected.
+func TestPassedOverTogether(t *testing.T) {
+	p, _ := newTestPool(LeastRequests{}, 4)
+	for range 100 * passedEnough {
+		_, id := decide(p)
+		p.Finished(Outcome{ID: id, Server: []byte("r3"), End: Served})
+	}
+	ejected, reported := 0, 0
+	for _, s := range p.Status().Replicas {
+		if s.State == "ejected" {
+			ejected++
+		}
+		if s.Passed() {
+			reported++
+		}
+	}
+	if ejected != 2 || reported != 3 {
+		t.Errorf("%d ejected and %d reported of the three that are not used", ejected, reported)
+	}
+}

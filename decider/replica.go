@@ -77,6 +77,7 @@ type Replica struct {
 	chosen uint64 // decisions
 	served uint64 // outcomes it served
 	failed uint64 // outcomes it failed
+	passed uint64 // decisions in a row that the proxy gave to another one without trying it
 }
 
 // ReplicaConfig describes a replica that the configuration lists.

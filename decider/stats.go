@@ -22,6 +22,12 @@ type PoolStats struct {
 	AchievableTokens uint64 // of these, believed cached on any replica
 }
 
+// Passed reports whether the proxy passes the replica over, though nothing else is known
+// against it.
+func (r *ReplicaStatus) Passed() bool {
+	return (r.State == "up" || r.State == "ejected") && r.PassedOver >= passedEnough
+}
+
 // ReplicaStatus is a replica at one moment.
 type ReplicaStatus struct {
 	Name    string `json:"name"`
@@ -30,14 +36,17 @@ type ReplicaStatus struct {
 	Role    string `json:"role,omitempty"` // prefill or decode; "" = both
 	// Seen reports whether an answer, its engine's report or a health check has
 	// shown that it works, since it came up.
-	Seen       bool    `json:"seen"`
-	Weight     int     `json:"weight"`
-	InFlight   int     `json:"in_flight"`
-	Waiting    int     `json:"waiting"` // of these, before their first byte
-	Tokens     int     `json:"tokens"`  // of these, prompt and expected output
-	Chosen     uint64  `json:"chosen"`  // decisions since the start
-	Served     uint64  `json:"served"`
-	Failed     uint64  `json:"failed"`
+	Seen     bool   `json:"seen"`
+	Weight   int    `json:"weight"`
+	InFlight int    `json:"in_flight"`
+	Waiting  int    `json:"waiting"` // of these, before their first byte
+	Tokens   int    `json:"tokens"`  // of these, prompt and expected output
+	Chosen   uint64 `json:"chosen"`  // decisions since the start
+	Served   uint64 `json:"served"`
+	Failed   uint64 `json:"failed"`
+	// PassedOver are the decisions in a row that the proxy gave to another replica without
+	// trying this one: it has no server of this name, or holds it for down.
+	PassedOver uint64  `json:"passed_over,omitempty"`
 	EjectedFor float64 `json:"ejected_for_s,omitempty"`
 	Listed     bool    `json:"-"` // in the configuration, not found at the proxy
 	// Limit is the most requests it may have in flight; 0 = any number.
@@ -141,7 +150,7 @@ func (p *Pool) Status() PoolStatus {
 			Limit: r.limit, Wait: p.load.backlog(r, now) / max(p.load.speedOf(r), 1), KVUsage: usage,
 			Name: r.name, Address: r.address, State: r.state(now), Seen: r.seen || age >= 0 && age < seenSignals, Weight: r.weight,
 			InFlight: r.inFlight, Waiting: r.waiting, Tokens: r.tokens,
-			Chosen: r.chosen, Served: r.served, Failed: r.failed,
+			Chosen: r.chosen, Served: r.served, Failed: r.failed, PassedOver: r.passed,
 			EjectedFor: max(0, r.ejectedUntil()-now).Seconds(), Listed: r.listed,
 			CacheTokens: r.CacheTokens(), PrefillSpeed: p.load.speedOf(r), SignalAge: age,
 			PromptTokens: r.reported.prompt, QueryTokens: r.reported.queries, HitTokens: r.reported.hits,
