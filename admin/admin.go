@@ -51,6 +51,10 @@ type Server struct {
 	// before Serve.
 	Refusals func() []string
 
+	// RuntimeAPI, unless nil, returns why HAProxy's runtime API does not answer, "" if it
+	// does. It is set before Serve.
+	RuntimeAPI func() string
+
 	// State, unless nil, returns the status of the memory that survives a restart, for
 	// /status. It is set before Serve.
 	State func() state.Status
@@ -216,8 +220,10 @@ type Status struct {
 	Version string               `json:"version"`
 	Pools   []decider.PoolStatus `json:"pools"`
 	// Refusals are the changes of servers that HAProxy refuses, in its own words.
-	Refusals []string      `json:"runtime_api_refusals,omitempty"`
-	Proxies  []link.Status `json:"proxies"`
+	Refusals []string `json:"runtime_api_refusals,omitempty"`
+	// RuntimeAPI is why HAProxy's runtime API does not answer, and a remedy.
+	RuntimeAPI string        `json:"runtime_api_problem,omitempty"`
+	Proxies    []link.Status `json:"proxies"`
 	// Cluster is nil when the agent shares nothing.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 	// Budgets is nil when no tokens are counted.
@@ -242,6 +248,9 @@ func (s *Server) status() Status {
 	}
 	if s.Refusals != nil {
 		st.Refusals = s.Refusals()
+	}
+	if s.RuntimeAPI != nil {
+		st.RuntimeAPI = s.RuntimeAPI()
 	}
 	if s.State != nil {
 		kept := s.State()
@@ -295,8 +304,12 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) {
 		Headers: headers,
 		Body:    body, BodySize: len(body),
 	}
-	if !s.intake.Read(&r, in) || !s.intake.Prepare(&r) {
+	known := len(in.Pool) == 0 || s.decider.PoolNamed(in.Pool) != nil
+	if !known || !s.intake.Read(&r, in) || !s.intake.Prepare(&r) {
 		refused := &r.Decision
+		if !known {
+			*refused = decider.Decision{Status: fasthttp.StatusNotFound, Why: "no_pool", Reason: fmt.Sprintf("There is no pool %.64q.", in.Pool)}
+		}
 		if html {
 			var b bytes.Buffer
 			s.html(ctx, &b, page.WriteRefusal(&b, refused.Status, cmp.Or(refused.Reason, refused.Why)))

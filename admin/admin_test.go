@@ -290,6 +290,9 @@ func TestExplain(t *testing.T) {
 	if s := b.intake.Decider().Pool("chat").Status(); s.Decisions != 0 || s.Reservations != 0 {
 		t.Errorf("an explanation decided: %+v", s)
 	}
+	if status, _, text := b.explain(uri+"&pool=stikcy", request("m", "hello")); status != fasthttp.StatusNotFound || !strings.Contains(text, `There is no pool \"stikcy\".`) {
+		t.Errorf("a pool that is not there: %d %s", status, text)
+	}
 	if _, x, _ = b.explain(uri+"&pool=sticky", request("m", "hello")); x.Pool != "sticky" {
 		t.Errorf("the pool was named: %+v", x)
 	}

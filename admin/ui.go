@@ -42,6 +42,9 @@ func (s *Server) index(ctx *fasthttp.RequestCtx) {
 	if s.Refusals != nil {
 		in.Refusals = s.Refusals()
 	}
+	if s.RuntimeAPI != nil {
+		in.RuntimeAPI = s.RuntimeAPI()
+	}
 	if s.Cluster != nil {
 		c := s.Cluster.Status()
 		in.Sections = []page.Section{peers(&c)}

@@ -21,6 +21,7 @@ func TestStatusPage(t *testing.T) {
 	b.server.Sample(now)
 	b.server.Config = func() ([]byte, error) { return []byte("pools: {}\n"), nil }
 	b.server.Refusals = func() []string { return []string{"set server chat/r9"} }
+	b.server.RuntimeAPI = func() string { return "the runtime API is silent" }
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
@@ -30,7 +31,7 @@ func TestStatusPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(resp.Body())
-	for _, want := range []string{"<!doctype html>", "least_work", "set server chat/r9", "v1.2.3", `data-key="chat-`} {
+	for _, want := range []string{"<!doctype html>", "least_work", "set server chat/r9", "the runtime API is silent", "v1.2.3", `data-key="chat-`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}

@@ -128,7 +128,7 @@ func New(o Options) (*Agent, error) {
 	a.admin.Config = func() ([]byte, error) { return a.shown.Load().Write() }
 	a.admin.Signals = func() any { return a.engines.Status() }
 	if a.runtime = a.newRuntime(); a.runtime != nil {
-		a.admin.Refusals = a.runtime.Refusals
+		a.admin.Refusals, a.admin.RuntimeAPI = a.runtime.Refusals, a.runtime.Problem
 	}
 	asks.Connections = func() int { return a.spoe.Stats().Open }
 	a.admin.Links = a.links()

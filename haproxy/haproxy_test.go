@@ -348,8 +348,14 @@ func TestRuntimeKeepsStateWhileTheProxyIsAway(t *testing.T) {
 	l.Close()
 	eventually(t, "a look that fails", func() bool { return strings.Contains(log.String(), "does not answer") })
 	state("down")
+	if p := rt.Problem(); !strings.HasPrefix(p, "HAProxy's runtime API does not answer") || strings.Contains(p, "\n") {
+		t.Errorf("the problem is %q", p)
+	}
 	l = serve("UP")
 	state("up")
+	if p := rt.Problem(); p != "" {
+		t.Errorf("it answers, and the problem is %q", p)
+	}
 	cancel()
 	<-ended
 	l.Close()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,15 @@ type Runtime struct {
 	changing sync.Mutex // held while servers are added and deleted
 	refused  refusals
 	silent   silences // of servers whose hosts do not answer; under changing
+	problem  atomic.Pointer[string]
+}
+
+// Problem is why the runtime API does not answer, with a remedy; "" while it does.
+func (r *Runtime) Problem() string {
+	if p := r.problem.Load(); p != nil {
+		return *p
+	}
+	return ""
 }
 
 // queryTimeout bounds one query of the runtime API.
@@ -58,10 +68,17 @@ func (r *Runtime) Run(ctx context.Context) {
 		switch {
 		case err == nil && failing:
 			failing = false
+			r.problem.Store(nil)
 			r.Log.Info("runtime API answers again", "address", r.Address)
-		case err != nil && !failing && ctx.Err() == nil:
+		case err != nil && ctx.Err() == nil:
+			remedy := unreached(r.Address, err)
+			text := fmt.Sprintf("HAProxy's runtime API does not answer, so its checks, drains and weights are not known: %s: %s",
+				strings.ReplaceAll(err.Error(), "\n", ": "), remedy)
+			if r.problem.Store(&text); failing {
+				break
+			}
 			failing = true
-			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err, "remedy", unreached(r.Address, err))
+			r.Log.Warn("runtime API does not answer; replicas keep their last state", "address", r.Address, "error", err, "remedy", remedy)
 		}
 		if versioned = versioned && err == nil; err == nil && !versioned && r.Version != nil {
 			versioned = true

@@ -59,9 +59,13 @@ func (c Client) get(path string) ([]byte, error) {
 }
 
 // Explain returns as JSON where a request with that body would go, and why. path is that of
-// the API, headers are lines of the form "name: value".
-func (c Client) Explain(path string, headers []string, body []byte) ([]byte, error) {
+// the API, pool the one that the proxy chooses, "" for that of the model; headers are lines
+// of the form "name: value".
+func (c Client) Explain(path, pool string, headers []string, body []byte) ([]byte, error) {
 	u := c.url("/debug/explain?path=" + url.QueryEscape(path))
+	if pool != "" {
+		u += "&pool=" + url.QueryEscape(pool)
+	}
 	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

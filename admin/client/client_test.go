@@ -63,7 +63,7 @@ func TestClientOverUnixSocket(t *testing.T) {
 	if b, err := c.Status(); err != nil || string(b) != "GET /status " {
 		t.Errorf("%s %v", b, err)
 	}
-	if b, err := c.Explain("/v1/x", nil, nil); err != nil || string(b) != "POST /debug/explain application/json" {
+	if b, err := c.Explain("/v1/x", "", nil, nil); err != nil || string(b) != "POST /debug/explain application/json" {
 		t.Errorf("%s %v", b, err)
 	}
 }
@@ -76,10 +76,10 @@ func TestClient(t *testing.T) {
 	if _, err := c.Signals(); err == nil || err.Error() != "no such page" {
 		t.Errorf("%v", err)
 	}
-	if b, err := c.Explain("/v1/x?y", []string{"X-Session-ID:  s1 "}, []byte("text")); err != nil || string(b) != "text /v1/x?y s1" {
+	if b, err := c.Explain("/v1/x?y", "", []string{"X-Session-ID:  s1 "}, []byte("text")); err != nil || string(b) != "text /v1/x?y s1" {
 		t.Errorf("%s, %v", b, err)
 	}
-	if _, err := c.Explain("/", []string{"nonsense"}, nil); err == nil || !strings.Contains(err.Error(), `header "nonsense": want 'name: value'`) {
+	if _, err := c.Explain("/", "a&b", []string{"nonsense"}, nil); err == nil || !strings.Contains(err.Error(), `header "nonsense": want 'name: value'`) {
 		t.Errorf("%v", err)
 	}
 	if _, err := Client("127.0.0.1:1").Status(); err == nil || !strings.Contains(err.Error(), "is the agent running") {
@@ -99,12 +99,12 @@ func checkLines(t *testing.T, text string, want ...string) {
 
 func TestPrintStatus(t *testing.T) {
 	var b strings.Builder
-	err := PrintStatus(&b, []byte(`{"version": "v1", "state": {"dir": "/var/lib/pointsman", "age_s": 12, "bytes": 1700000, "write_failures": 2,
+	err := PrintStatus(&b, []byte(`{"version": "v1", "runtime_api_problem": "HAProxy's runtime API does not answer: permission denied", "state": {"dir": "/var/lib/pointsman", "age_s": 12, "bytes": 1700000, "write_failures": 2,
  "restored": {"ago_s": 185, "age_s": 0.3, "blocks": 900, "sessions": 7, "requests": 5, "waiting": 1}}, "proxies": [{"proxy": "haproxy", "version": "3.2.1", "connected": true, "questions": 12, "questions_per_s": 1.5, "feed_age_s": -1,
  "unreported": 3, "unanswered": 2, "mismatches": 1, "bypassed": {"fe": 7}, "problem": "the feed is not connected"}], "pools": [
 {"name": "llama", "policy": "least_work", "models": ["m", "n"], "reservations": 3,
  "replicas": [{"name": "r1", "address": "h:1", "state": "up", "seen": true, "weight": 2, "in_flight": 3, "waiting": 1, "tokens": 90, "chosen": 7, "served": 5, "failed": 1},
-              {"name": "r2", "state": "ejected", "ejected_for_s": 4}, {"name": "r3", "state": "up"}],
+              {"name": "r2", "state": "ejected", "ejected_for_s": 4}, {"name": "r3", "state": "up", "passed_over": 20}, {"name": "r4", "state": "down", "passed_over": 99}, {"name": "r5", "state": "up", "passed_over": 19}],
  "admission": {"hold": true, "saturated": 1, "expected_wait_s": 2.5, "bands": [{"name": "chat", "queued": 4, "tokens": 50, "oldest_s": 1.5,
   "counts": {"other": {"held": 6, "bound": 2, "wait_s": 3, "shed": {"queue_full": 8}}}}]}},
 {"name": "empty", "policy": "random", "admission": {"awaits_replica": true}}]}`))
@@ -115,6 +115,10 @@ func TestPrintStatus(t *testing.T) {
 		"haproxy 3.2.1 yes 12 1.5 never 3 2 1 7", "haproxy: the feed is not connected", "7 requests of frontend fe reached a pool without a question",
 		"waiting in the agent, 1 replicas without capacity, expected wait of the last band 2.5s", "chat other 4 50 1.5s 6 2 1.50s 8 0 0 0 0",
 		"pool empty, random: any model, 0 in flight", "waiting in the proxy, until a replica is up", "no replicas: none in the configuration")
+	checkLines(t, b.String(), "HAProxy's runtime API does not answer: permission denied", "r3: the proxy gave the last 20 requests that were decided for it to others")
+	if n := strings.Count(b.String(), "to others"); n != 1 {
+		t.Errorf("%d replicas that are passed over:\n%s", n, b.String())
+	}
 	if err := PrintStatus(&b, []byte("nonsense")); err == nil {
 		t.Error("nonsense is printed")
 	}
@@ -142,7 +146,8 @@ func TestPrintSignals(t *testing.T) {
 
 func TestPrintExplanation(t *testing.T) {
 	for answer, want := range map[string][]string{
-		`{"status": 404, "reason": "no such model"}`: {"refused with 404: no such model"},
+		`{"status": 404, "reason": "no such model"}`:                         {"refused with 404: no such model"},
+		`{"status": 404, "reason": "no such model", "why": "unknown_model"}`: {"refused with 404: no such model No pool lists this model.", "--pool"},
 		`{"pool": "llama", "policy": "least_work", "model": "m", "input_tokens": 12, "output_tokens": 5, "session": true, "stream": true, "cut": true, "server": "r2", "fallbacks": ["r1"],
  "candidates": [{"replica": "r3", "excluded": "down"}, {"replica": "r4"}, {"replica": "r1", "rank": 2, "terms": {"load": 0.5}}, {"replica": "r2", "rank": 1, "in_flight": 3, "signal_age_s": 0.25, "cached_tokens": 512, "terms": {"load": 1234.5, "cached": 0}}],
  "queue": {"band": "chat", "class": "other", "ahead": 2, "expected_wait_s": 1.5, "deadline_s": 9}}`: {

@@ -17,11 +17,14 @@ import (
 // and each candidate with the terms of its score.
 func PrintExplanation(w io.Writer, answer []byte) error {
 	var refused struct {
-		Status int
-		Reason string
+		Status      int
+		Reason, Why string
 	}
 	if sonic.Unmarshal(answer, &refused) == nil && refused.Status != 0 {
 		fmt.Fprintf(w, "refused with %d: %s\n", refused.Status, refused.Reason)
+		if refused.Why == "unknown_model" {
+			fmt.Fprintln(w, "No pool lists this model. Where the proxy chooses the pool, name it with --pool.")
+		}
 		return nil
 	}
 	var x decider.Explanation

@@ -31,6 +31,9 @@ func printStatus(w io.Writer, s *admin.Status) {
 	for _, r := range s.Refusals {
 		fmt.Fprintf(w, "HAProxy refuses %s\n", r)
 	}
+	if s.RuntimeAPI != "" {
+		fmt.Fprintln(w, s.RuntimeAPI)
+	}
 	if s.State != nil {
 		fmt.Fprintf(w, "state %s\n", stateLine(s.State))
 	}
@@ -61,6 +64,11 @@ func printStatus(w io.Writer, s *admin.Status) {
 				r.Name, r.Address, role(&p, r.Role), state, r.Weight, r.InFlight, r.Waiting, r.Tokens, r.Chosen, r.Served, r.Failed)
 		}
 		t.Flush()
+		for i := range p.Replicas {
+			if r := &p.Replicas[i]; r.Passed() {
+				fmt.Fprintf(w, "  %s: the proxy gave the last %d requests that were decided for it to others: has it a server of this name, and is that up? pointsman check compares\n", r.Name, r.PassedOver)
+			}
+		}
 		if l := p.Legs; l != nil {
 			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %d tokens\n", l.Legs, l.Legs+l.Local, l.Tokens)
 		}

@@ -34,9 +34,11 @@ type Input struct {
 	Pools    []decider.PoolStatus
 	Proxies  []link.Status
 	Refusals []string // of HAProxy's runtime API, in its own words
-	Records  []decider.Record
-	Sections []Section
-	History  *history.History
+	// RuntimeAPI is why it does not answer, "" if it does.
+	RuntimeAPI string
+	Records    []decider.Record
+	Sections   []Section
+	History    *history.History
 }
 
 // Section is a table that another part of the agent adds: the peers of a cluster.

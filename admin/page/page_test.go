@@ -84,6 +84,11 @@ func TestPage(t *testing.T) {
 	if strings.Contains(live, "<html") || !strings.Contains(text, live) {
 		t.Error("the live part is not a part of the page")
 	}
+	if strings.Contains(text, `<select name="pool">`) {
+		t.Error("a choice between one pool")
+	}
+	in.Draining, in.Sections, in.RuntimeAPI, r[1].PassedOver = false, nil, "HAProxy's runtime API does not answer", 20
+	contains(t, render(t, in, ""), "Pool llama: r2 not used by the proxy", "HAProxy&#39;s runtime API does not answer.")
 	in.Pools[0].Replicas = nil
 	contains(t, render(t, in, ""), "Pool llama has no replicas", "No replicas.")
 	in.Pools, in.Proxies, in.Records = nil, nil, nil
@@ -124,6 +129,7 @@ func TestSize(t *testing.T) {
 		p.Name = "p" + strconv.Itoa(i)
 		many.Pools = append(many.Pools, p)
 	}
+	contains(t, render(t, many, ""), `<select name="pool">`, "<option>p98</option>")
 	text = render(t, many, "live=1")
 	if rows := strings.Count(text, `<tr data-key="r`); rows != maxRows {
 		t.Errorf("%d rows of 100 pools", rows)

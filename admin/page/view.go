@@ -194,6 +194,9 @@ func (t *totals) tiles() []tile {
 // maxProblems bounds the list at the top.
 const maxProblems = 8
 
+// passedOver is the state of replicas whose decisions the proxy does not follow.
+const passedOver = "not used by the proxy, which gives its requests to others"
+
 func problems(in *Input) (list []string) {
 	if in.Draining {
 		list = append(list, "The agent drains: it answers what it has and then ends.")
@@ -211,7 +214,10 @@ func problems(in *Input) (list []string) {
 		p := &in.Pools[i]
 		bad := map[string][]string{}
 		for j := range p.Replicas {
-			if r := &p.Replicas[j]; r.State == "down" || r.State == "ejected" {
+			r := &p.Replicas[j]
+			if r.Passed() {
+				bad[passedOver] = append(bad[passedOver], r.Name)
+			} else if r.State == "down" || r.State == "ejected" {
 				bad[r.State] = append(bad[r.State], r.Name)
 			}
 		}
@@ -226,6 +232,9 @@ func problems(in *Input) (list []string) {
 			}
 			list = append(list, fmt.Sprintf("Pool %s: %s %s.", p.Name, text, state))
 		}
+	}
+	if in.RuntimeAPI != "" {
+		list = append(list, in.RuntimeAPI+".")
 	}
 	for _, r := range in.Refusals {
 		list = append(list, "HAProxy refuses "+r)

@@ -14,6 +14,7 @@ type explainCmd struct {
 	Body   string   `arg:"" optional:"" default:"-" help:"File with the request's body; - is standard input."`
 	Admin  string   `default:"${default_admin}" help:"Admin address of the agent (${default})."`
 	Path   string   `default:"/v1/chat/completions" help:"Path of the request (${default})."`
+	Pool   string   `help:"Pool of the request, where the proxy chooses it; by default that of its model."`
 	Header []string `short:"H" sep:"none" help:"Header of the request, as 'name: value'; may be repeated."`
 	JSON   bool     `help:"Print the answer as JSON."`
 }
@@ -32,7 +33,7 @@ func (c *explainCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	answer, err := client.Client(c.Admin).Explain(c.Path, c.Header, body)
+	answer, err := client.Client(c.Admin).Explain(c.Path, c.Pool, c.Header, body)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type simulateCmd struct {
 	Profile          string   `default:"70b" help:"Speed of a replica: 70b, 8b, or one of them with other numbers, such as 70b:prefill_rate=8000,chunk=2048 (${default})."`
 	Load             *float64 `help:"Rate in multiples of the one at which round robin saturates this setup (0.85 for a workload; a trace has its own rate)."`
 	Rate             float64  `help:"Rate in requests/s; overrides --load."`
-	Policy           []string `sep:"none" help:"Policies, separated by commas, with options as in the configuration: session:load_bound=1.25 or {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default_policy}; for a recording, some that may suit it)."`
+	Policy           []string `sep:"none" help:"Policies, separated by commas, with options: session:load_bound=1.25 or, as in the configuration, {name: session, load_bound: 1.25}. Besides, shared_cache is one cache and one queue for all replicas, and lower_bound what no policy can beat (${default_policy}; for a recording, some that may suit it)."`
 	Seed             uint64   `default:"1" help:"First seed (${default})."`
 	Seeds            int      `default:"1" help:"Number of seeds; figures are means over them (${default})."`
 	Baseline         string   `help:"Policy that the others are compared with; none for no comparison (round_robin, or the recorded one)."`

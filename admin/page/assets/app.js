@@ -161,7 +161,7 @@ form.addEventListener("submit", async (e) => {
       const at = line.indexOf(":");
       if (at > 0) headers["Explain-" + line.slice(0, at).trim()] = line.slice(at + 1).trim();
     }
-    const r = await fetch("/debug/explain?html=1&path=" + encodeURIComponent(data.get("path")), { method: "POST", headers, body: data.get("body") });
+    const r = await fetch("/debug/explain?html=1&path=" + encodeURIComponent(data.get("path")) + "&pool=" + encodeURIComponent(data.get("pool") || ""), { method: "POST", headers, body: data.get("body") });
     const text = await r.text();
     if (r.headers.get("Content-Type").startsWith("text/html")) out.replaceChildren(...parse(text).childNodes);
     else out.replaceChildren(Object.assign(document.createElement("p"), { className: "refused", textContent: text }));
