@@ -179,7 +179,7 @@ func lintHAProxy(files []haproxy.File, backends []string) []advice.Finding {
 
 // wanted is what the user's own configuration must provide.
 func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
-	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}}
+	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}, Listed: map[string]map[string]string{}}
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}
@@ -191,8 +191,10 @@ func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
 		if len(p.Replicas) == 0 {
 			w.Own = append(w.Own, p.Name)
 		}
+		w.Listed[p.Name] = map[string]string{}
 		for _, r := range p.Replicas {
 			w.Replicas[r.Address] = p.Name
+			w.Listed[p.Name][r.Name] = r.Address
 		}
 		w.Queue = max(w.Queue, p.QueueTimeout)
 	}

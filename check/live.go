@@ -62,10 +62,18 @@ func RunLive(w io.Writer, o LiveOptions) error {
 	} else {
 		l.print(w)
 	}
-	if !l.OK {
-		return ErrLive
+	switch {
+	case l.OK:
+		return nil
+	case l.Status != http.StatusOK && l.steps():
+		return fmt.Errorf("the agent was asked, decided, and got the report, but the answer is %d: the replica refuses this request, which is one of chat completions: see its answer above, --model and --header", l.Status)
 	}
-	return nil
+	return ErrLive
+}
+
+// steps reports whether none is missing, whatever was answered.
+func (l *Live) steps() bool {
+	return l.Decided != "" && l.ServedBy == l.Decided && l.End == "served"
 }
 
 // ErrLive is the error of a live check with a step that is missing.
@@ -120,7 +128,7 @@ func live(o LiveOptions) (*Live, error) {
 			break
 		}
 	}
-	l.OK = l.Status == http.StatusOK && l.Error == "" && l.Decided != "" && l.ServedBy == l.Decided && l.End == "served"
+	l.OK = l.Status == http.StatusOK && l.Error == "" && l.steps()
 	return l, nil
 }
 

@@ -96,6 +96,20 @@ func TestLiveFindsTheModel(t *testing.T) {
 	}
 }
 
+// An engine that refuses the request is not a step that is missing.
+func TestLiveRefusedByTheReplica(t *testing.T) {
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}}`)
+	}))
+	defer agent.Close()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer proxy.Close()
+	err := RunLive(io.Discard, LiveOptions{URL: proxy.URL, Admin: agent.URL, Patience: time.Millisecond})
+	if err == nil || errors.Is(err, ErrLive) || !strings.Contains(err.Error(), "the answer is 401") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A proxy that asks from the second request on, as after a reload, is in order.
 func TestLiveAsksAgain(t *testing.T) {
 	sent := 0

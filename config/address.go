@@ -48,6 +48,9 @@ func parseHostPort(s string) (string, error) {
 	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
 		return "", errHostPort
 	}
+	if port == "" || strings.Trim(port, "0123456789") != "" {
+		return "", errHostPort
+	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
 		return "", errPort
 	}

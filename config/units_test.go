@@ -65,6 +65,15 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
+// TestAddressWithMore: an address with a scheme or a path is not blamed for its port.
+func TestAddressWithMore(t *testing.T) {
+	for text, want := range map[string]error{"unix:///run/x.sock": errHostPort, "10.0.0.1:8000/v1": errHostPort, "h:http": errHostPort, "h:": errHostPort, "h:0": errPort, "h:65536": errPort, "h:080": errPort} {
+		if _, err := parseHostPort(text); err != want {
+			t.Errorf("%s: %v, want %v", text, err, want)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"power_of_two", "random", "session", "prefix_affinity", "prefix_cache", "kv_aware", "kv_cost", "least_work", "least_work_late", "least_tokens"}
 	for slip, want := range map[string]string{"sesion": "session", "ranodm": "random", "power-of-two": "power_of_two", "": "", "x": "", "xession!!!": "",

@@ -19,9 +19,12 @@ type Wanted struct {
 	Pools    []string          // the backends that requests should reach
 	Own      []string          // of these, those whose servers are in the user's configuration alone
 	Replicas map[string]string // the pools of the replicas' addresses
-	Socket   string            // path of the unix socket that the agent listens on; empty = none
-	Inside   []string          // further paths that it listens on, such as one in a chroot
-	Queue    time.Duration     // the longest time that an admission lets requests wait in HAProxy's queues
+	// Listed are, by pool, the names and addresses of the replicas that the configuration
+	// lists and that HAProxy balances over.
+	Listed map[string]map[string]string
+	Socket string        // path of the unix socket that the agent listens on; empty = none
+	Inside []string      // further paths that it listens on, such as one in a chroot
+	Queue  time.Duration // the longest time that an admission lets requests wait in HAProxy's queues
 	// Prefill are the names of the replicas that only compute prompts, by address, and
 	// PrefillHeader that of the header which names one; "" = there are none.
 	Prefill       map[string]string
@@ -167,6 +170,7 @@ func (a *adviser) pool(name string) {
 	if b.lines[0].file == a.Ours {
 		return
 	}
+	a.compare(b)
 	i := slices.IndexFunc(b.lines, func(l rule) bool {
 		return l.Is("use-server") && strings.Contains(l.Text(), "txn.pm.server")
 	})

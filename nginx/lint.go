@@ -20,6 +20,14 @@ var (
 	llmPort = regexp.MustCompile(`:(8000|30000|11434)$`)
 )
 
+// checkPath is the path of a location for health checks.
+var checkPath = regexp.MustCompile(`^/(health|healthz|metrics|ping|version|status)/?$`)
+
+// ChecksHealth reports whether a location is for health checks only.
+func (d *Directive) ChecksHealth() bool {
+	return checkPath.MatchString(strings.TrimLeft(strings.Join(d.Args, " "), "=^~ "))
+}
+
 const (
 	longest       = 5 * time.Minute // that an engine may take to its next byte
 	engineIdle    = 5 * time.Second // after which uvicorn closes an idle connection
@@ -70,7 +78,9 @@ func (a *adviser) location(d, pass *Directive, named []string) {
 	if !is {
 		return
 	}
-	a.streams(d, pass)
+	if !d.ChecksHealth() {
+		a.streams(d, pass)
+	}
 	if up != nil {
 		a.upstream(up)
 	}

@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,5 +107,23 @@ func TestLint(t *testing.T) {
 	}
 	if got := lintText(t, other, "app"); len(got) != 5 {
 		t.Errorf("named: %v", got)
+	}
+}
+
+// TestLintSparesHealthChecks: no prompts and no streams pass there.
+func TestLintSparesHealthChecks(t *testing.T) {
+	const text = `http {
+    client_max_body_size 50m;
+    upstream vllm { least_conn; zone vllm 64k; server 10.0.0.1:8000; server 10.0.0.2:8000; }
+    server {
+        location /v1/ { proxy_pass http://vllm; proxy_buffering off; proxy_read_timeout 600s; client_body_buffer_size 1m; }
+        location %s { proxy_pass http://vllm; }
+    }
+}
+`
+	for path, warned := range map[string]bool{"= /health": false, "/metrics": false, "^~ /ping": false, "/healthy": true, "/": true} {
+		if got := lintText(t, fmt.Sprintf(text, path)); len(got) > 0 != warned {
+			t.Errorf("location %s: %v", path, got)
+		}
 	}
 }

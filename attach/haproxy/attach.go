@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"pointsman/attach"
@@ -96,6 +97,7 @@ func Attach(o Options) (*Result, error) {
 		}
 		p.compare(b, pool, o.Config)
 	}
+	p.access(r.File.HAProxy.RuntimeAPI)
 	t, err := r.HAProxy()
 	if err != nil {
 		return nil, err
@@ -116,11 +118,22 @@ func (p *plan) compare(b *section, pool *resolve.Pool, config string) {
 	if odd != "" || len(pool.Replicas) == 0 {
 		return
 	}
+	replicas := map[string]string{}
+	for _, r := range pool.Replicas {
+		replicas[r.Name] = r.Address
+	}
+	for _, r := range pool.Serving() {
+		replicas[r.Name] = r.Address
+		if !slices.ContainsFunc(list, func(s server) bool { return s.name == r.Name }) {
+			p.note("%s: %s %s has no server %s at %s, which is a replica in %s: add it here, or HAProxy gives the requests decided for it to others",
+				p.where(b, b.statements[0].Line), b.kind, b.name, r.Name, r.Address, config)
+		}
+	}
 	for _, s := range list {
-		if r := pool.Replicas[s.name]; r == nil && !s.backup {
+		if address, is := replicas[s.name]; !is && !s.backup {
 			p.note("%s: server %s is no replica of pool %s in %s: add it there", p.where(b, s.line), s.name, b.name, config)
-		} else if r != nil && r.Address != s.address {
-			p.note("%s: server %s is at %s, and in %s at %s", p.where(b, s.line), s.name, s.address, config, r.Address)
+		} else if is && address != s.address {
+			p.note("%s: server %s is at %s, and in %s at %s", p.where(b, s.line), s.name, s.address, config, address)
 		}
 	}
 }

@@ -85,10 +85,15 @@ func hostPort(s string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// runtimeAPI is the address of the runtime API in our form, and empty if there is none.
-// It is the socket with the most rights.
-func (c *configuration) runtimeAPI() string {
-	best, rank := "", -1
+// statsSocket is a stats socket of a global section.
+type statsSocket struct {
+	*hap.Statement
+	in      *section
+	address string // in our form
+}
+
+// statsSockets are those whose addresses are plain.
+func (c *configuration) statsSockets() (list []statsSocket) {
 	for _, sec := range c.sections {
 		if sec.kind != "global" {
 			continue
@@ -112,13 +117,38 @@ func (c *configuration) runtimeAPI() string {
 					continue
 				}
 			}
-			level := slices.Index([]string{"user", "operator", "admin"}, after(s, "level"))
-			if level > rank {
-				best, rank = address, level
-			}
+			list = append(list, statsSocket{s, sec, address})
+		}
+	}
+	return list
+}
+
+// runtimeAPI is the address of the runtime API in our form, and empty if there is none.
+// It is the socket with the most rights.
+func (c *configuration) runtimeAPI() string {
+	best, rank := "", -1
+	for _, s := range c.statsSockets() {
+		if level := slices.Index([]string{"user", "operator", "admin"}, after(s.Statement, "level")); level > rank {
+			best, rank = s.address, level
 		}
 	}
 	return best
+}
+
+// access notes a runtime API at a socket that belongs to root alone: HAProxy makes it before
+// it changes its user. So does Debian's own configuration.
+func (p *plan) access(api string) {
+	for _, s := range p.statsSockets() {
+		if s.address != api || !strings.HasPrefix(api, "unix://") {
+			continue
+		}
+		owned := slices.ContainsFunc(s.Words, func(w string) bool { return slices.Contains([]string{"group", "gid", "user", "uid"}, w) })
+		mode, err := strconv.ParseUint(after(s.Statement, "mode"), 8, 32)
+		if owned || err == nil && mode&0o002 != 0 {
+			continue
+		}
+		p.note("%s: only root can use this stats socket: add \"group haproxy\" to it, or pointsman does not learn which servers there are, are down or drained", p.where(s.in, s.Line))
+	}
 }
 
 // after is the word after a keyword; that of a socket without a level is
@@ -153,7 +183,7 @@ func (c *configuration) yaml(backends []*section) (string, []string, error) {
 	if api != "" {
 		fmt.Fprintf(&b, "haproxy:\n  runtime_api: %q\n", api)
 	} else {
-		notes = append(notes, "global: no stats socket with a level: pointsman does not learn which servers are down or drained; add \"stats socket /run/haproxy/admin.sock mode 660 level admin\" and haproxy.runtime_api")
+		notes = append(notes, "global: no stats socket with a level: pointsman does not learn which servers are down or drained; add \"stats socket /run/haproxy/admin.sock mode 660 group haproxy level admin\" and haproxy.runtime_api")
 	}
 	b.WriteString("pools:\n")
 	for _, s := range backends {
@@ -173,6 +203,12 @@ func (c *configuration) yaml(backends []*section) (string, []string, error) {
 			notes = append(notes, fmt.Sprintf("%s: replicas come from the runtime API, because of %s", s.name, odd))
 			b.WriteString("    policy: least_work\n")
 			continue
+		}
+		for i, one := range list {
+			if j := slices.IndexFunc(list[:i], func(o server) bool { return o.address == one.address }); j >= 0 {
+				return "", nil, fmt.Errorf("%s: servers %s and %s of %s %s are both at %s, and a replica has one name: remove one of them",
+					c.where(s, one.line), list[j].name, one.name, s.kind, s.name, one.address)
+			}
 		}
 		if slices.ContainsFunc(list, func(one server) bool { return one.tls }) {
 			notes = append(notes, s.name+": servers speak TLS: pointsman does not poll their metrics, and goes by its own account and HAProxy's")

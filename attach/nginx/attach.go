@@ -87,7 +87,11 @@ func Attach(o Options) (*Result, error) {
 	}
 	chosen, skipped, err := choose(targets, named)
 	if err != nil {
-		return nil, errors.Join(append([]error{err}, unclear(routes)...)...)
+		reasons := unclear(routes)
+		if errors.Is(err, errNothing) && len(routes) > 0 {
+			err, reasons = errNoTarget, problems(routes)
+		}
+		return nil, errors.Join(append([]error{err}, reasons...)...)
 	}
 	res := &Result{conf: c, out: o.Out}
 	for _, err := range unclear(routes) {
@@ -112,6 +116,8 @@ func Attach(o Options) (*Result, error) {
 		}
 	} else if err := match(chosen, scheme, resolved, o.Config); err != nil {
 		return nil, err
+	} else {
+		res.compare(chosen, scheme, resolved, o.Config)
 	}
 	t, err := resolved.Nginx()
 	if err != nil {

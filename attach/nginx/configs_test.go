@@ -224,7 +224,10 @@ func TestRefused(t *testing.T) {
 		"try_files": {`upstream llm { server h:8000; } server { location /v1/ { try_files /a /b; proxy_pass http://llm; } }`, `has try_files`},
 		"by hand":   {`upstream pointsman_agent { server h:1; } upstream llm { server h:8000; } server { location /v1/ { proxy_pass http://llm; } }`, "attached by hand"},
 		"a variable with a scheme": {`server { set $llm http://h:8000; location /v1/ { proxy_pass $llm; } }`,
-			`no proxy_pass in this configuration\n.*nginx.conf:1: pointsman cannot tell where proxy_pass \$llm leads: write proxy_pass http://\$llm`},
+			`^no proxy_pass that pointsman can follow in this configuration\n.*nginx.conf:1: pointsman cannot tell where proxy_pass \$llm leads: write proxy_pass http://\$llm`},
+		"a variable at any path": {`server { set $llm http://h:8000; location / { proxy_pass $llm; } }`,
+			`^no proxy_pass that pointsman can follow in this configuration\n.*nginx.conf:1: pointsman cannot tell`},
+		"nothing":     {`server { location / { return 200; } }`, "^no proxy_pass in this configuration$"},
 		"unix socket": {`upstream llm { server unix:/x; } server { location /v1/ { proxy_pass http://llm; } }`, "nginx.conf:1: unix:/x: .*host:port only"},
 	} {
 		t.Run(name, func(t *testing.T) {

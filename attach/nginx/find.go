@@ -35,8 +35,7 @@ type target struct {
 }
 
 var (
-	passForm  = regexp.MustCompile(`^(https?)://([^/$]+|\$\w+|\$\{\w+\})(/.*|\$request_uri)?$`)
-	checkPath = regexp.MustCompile(`^/(health|healthz|metrics|ping|version|status)/?$`)
+	passForm = regexp.MustCompile(`^(https?)://([^/$]+|\$\w+|\$\{\w+\})(/.*|\$request_uri)?$`)
 
 	llmPath = regexp.MustCompile(`/v1/\(?(chat|completions|embeddings|models|responses|messages|rerank|audio)|/(generate|generate_stream|chat/completions)\b`)
 	v1Path  = regexp.MustCompile(`(^|[^\w])/v1\b`)
@@ -196,10 +195,7 @@ func (c *configuration) trouble(r *route) {
 		say("it is inside of %s: move it into a location of its own", l.Name)
 		return
 	}
-	path := strings.Join(l.Args, " ")
-	if plain := strings.TrimLeft(path, "=^~ "); checkPath.MatchString(plain) {
-		r.check = true
-	}
+	r.check = l.ChecksHealth()
 	if t := l.Own("try_files"); len(t) > 0 {
 		say("its location has try_files (%s) too", t[0].At())
 	}
@@ -220,6 +216,14 @@ func (c *configuration) trouble(r *route) {
 	if r.uri != "" && (strings.ContainsAny(r.uri, "$?'\"\\") || strings.HasPrefix(r.host, "$")) {
 		say("pointsman cannot replace the path %q", r.uri)
 	}
+}
+
+// problems are the reasons why routes cannot be attached to.
+func problems(routes []*route) (list []error) {
+	for _, r := range routes {
+		list = append(list, fmt.Errorf("%s: %s", r.pass.At(), r.problem))
+	}
+	return list
 }
 
 // choose returns the targets to attach to: those named, or those that look like LLM

@@ -57,6 +57,29 @@ func match(targets []*target, scheme map[*target]string, r *resolve.Config, file
 	return nil
 }
 
+// compare notes servers that are no replicas of their pool.
+func (r *Result) compare(targets []*target, scheme map[*target]string, conf *resolve.Config, file string) {
+	for _, t := range targets {
+		p := conf.Pool(t.pool)
+		if p == nil || len(p.Replicas) == 0 {
+			continue
+		}
+		list, _, err := t.servers(scheme[t])
+		if err != nil {
+			continue
+		}
+		for _, s := range list {
+			known := false
+			for _, replica := range p.Replicas {
+				known = known || replica.Address == s.address
+			}
+			if !known && s.at != "" {
+				r.note("%s: %s is no replica of pool %s in %s: nginx uses it without a decision only: add it there", s.at, s.address, t.pool, file)
+			}
+		}
+	}
+}
+
 // overlap returns the pools that have a replica at one of the target's addresses.
 func overlap(t *target, scheme string, r *resolve.Config) (pools []string) {
 	list, _, err := t.servers(scheme)

@@ -92,5 +92,9 @@ func enclosing(d *ngx.Directive, name string) *ngx.Directive {
 	return d
 }
 
-// errNothing is returned when there is nothing to attach to.
-var errNothing = errors.New("no proxy_pass in this configuration")
+// errNothing is returned when there is nothing to attach to, errNoTarget when it is not
+// known where anything leads.
+var (
+	errNothing  = errors.New("no proxy_pass in this configuration")
+	errNoTarget = errors.New("no proxy_pass that pointsman can follow in this configuration")
+)
