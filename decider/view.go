@@ -36,9 +36,8 @@ type View struct {
 	bestHeld  int            // the largest held
 	tiered    bool           // some replica has slower tiers: the last four are set
 	even      bool           // all weights are equal
-	rate      float64        // requests for the block at rateDepth
-	rateAge   float64        // for how many seconds they have come
-	rateDepth int32          // -1 = not looked up for this request
+	demands   [4]blockDemand // the blocks that replicas lack first, the latest of them
+	lookedUp  int            // how many of those were looked up for this request
 	inFlight  int            // requests on all candidates; -1 = not counted for this request
 	mean      float64        // of those, per candidate, at least 1
 	memo      memo
@@ -160,26 +159,6 @@ func (v *View) SharedBlocks(i int) int {
 	return 0
 }
 
-// BlockRequests counts requests for the first of the prompt's blocks that replica i lacks,
-// decaying to 1/e in a minute, and returns for how many seconds they have come. Both are 0
-// where no replica holds that block.
-func (v *View) BlockRequests(i int) (rate, age float64) {
-	if v.best == 0 {
-		return 0, 0
-	}
-	d := v.depth[v.Replicas[i].slot]
-	if d >= v.best {
-		return 0, 0
-	}
-	if d != v.rateDepth {
-		// Most replicas lack the same block: it is looked up once for all.
-		v.rateDepth = d
-		v.rate, v.rateAge = v.pool.caches.model.Requests(v.blocks[d], kvcache.Milliseconds(v.Now))
-		v.rateAge /= 1000
-	}
-	return v.rate, v.rateAge
-}
-
 // SessionReplica is the replica that the request's session was sent to last, nil
 // if that is unknown. The pool remembers sessions for a SessionUser only.
 func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last(r) }
@@ -194,7 +173,7 @@ func (v *View) Row(c int) []float64 { return v.terms[c*v.width : (c+1)*v.width] 
 
 // matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
-	v.input, v.blocks, v.rateDepth, v.inFlight = r.Input, r.Blocks, -1, -1
+	v.input, v.blocks, v.lookedUp, v.inFlight = r.Input, r.Blocks, 0, -1
 	v.memo = memo{} // no tokens cost 0, and a cost of 0 has the length 0
 	v.tiered = false
 	switch m := v.pool.caches.model; {

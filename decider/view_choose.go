@@ -10,12 +10,12 @@ func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []i
 // LeastEmptiest is Least with ties ordered by how full the caches are, emptiest first;
 // about equally full ones are in random order.
 func (v *View) LeastEmptiest(dst []int, n int, cost func(c int, r *Replica) float64) []int {
-	return v.least(dst, n, cost, func(i int) uint64 { return v.fullness(i)<<60 | v.Rand.Uint64()>>4 })
+	return v.least(dst, n, cost, func(i int) uint64 { return v.Replicas[i].fullness()<<60 | v.Rand.Uint64()>>4 })
 }
 
-// fullness is how full the cache of replica i is, in sixteenths.
-func (v *View) fullness(i int) uint64 {
-	c := v.Replicas[i].cache
+// fullness is how full the cache of r is, in sixteenths.
+func (r *Replica) fullness() uint64 {
+	c := r.cache
 	if c == nil || c.Capacity() < 1 {
 		return 0
 	}

@@ -15,15 +15,16 @@ import "pointsman/decider"
 //
 //	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
 //	     + space + pressure
-//	space = (1+4n) / (1+(24+500l)h/N) · copied + T · new
+//	space = (1+4n) / (1+(24+500l)h·s) · copied + T · new
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
 // that is asked for, T what the replica has computed while all caches turned over once, in
 // sizes of its cache, copied what only other replicas have cached, new what none has,
 // n the number of requests before their first token per replica, h the
-// block request rate above 1 of the first block that the replica lacks, and N the number of
-// replicas. The part of own that another replica has cached counts 1 / (1+l·h/10N): other
+// block request rate above 1 of the first block that the replica lacks, and s the share of
+// these requests that it would take over from the replicas that have the block (CopyShare).
+// The part of own that another replica has cached counts 1 / (1+l·h·s/10): other
 // requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
 // long they have come and t the time to compute the copy: the requests of one task come at
 // once, and wait for the copy like the first. pressure is the memory that the requests
@@ -34,12 +35,15 @@ type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
 // 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
-// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md and 0026-what-caches-turn-over.md
-// say how they were found.
+// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md, 0026-what-caches-turn-over.md and
+// 0027-who-a-copy-serves.md say how they were found.
 type weights struct {
+	// level: a copy serves what its replica would take over until it has as many requests as
+	// those that have the prefix. Without, it serves an equal part: what is held is on none.
+	level    bool
 	space    float64 // per token that no replica has cached, times the replica's turnover
 	queue    float64 // per token of a copy and request queued on a replica
-	rate     float64 // per request for the block in the last minute, per replica
+	rate     float64 // per request for the block in the last minute that the copy would serve
 	lasting  float64 // the same, for requests that go on
 	shared   float64 // the same, for the part of own that others have a use for
 	crowd    float64 // share of the work that is added per request on the replica, in a pool that is busy
@@ -52,7 +56,7 @@ type weights struct {
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var early = weights{level: true, space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -99,7 +103,13 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		space := w.space * replica.Turnover() * float64(max(0, r.Input-best))
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
-			uses, missing := max(0, rate-ownRate)/n, v.DuplicateCost(i)
+			uses, missing := max(0, rate-ownRate), v.DuplicateCost(i)
+			switch {
+			case !w.level:
+				uses /= n
+			case uses > 0:
+				uses *= v.CopyShare(i)
+			}
 			lasts := age / (age + missing/speed)
 			space += copying / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
