@@ -147,6 +147,7 @@ func (a *account) renew(v *reservation, now time.Duration) {
 // end takes v off its replica and frees it. Its contents stay until the next add.
 func (a *account) end(v *reservation, o Outcome, now time.Duration) {
 	a.load.ended(v, o)
+	v.replica.places.ends.add(1, now)
 	a.unbook(v, now)
 	a.remove(v)
 }
@@ -183,6 +184,6 @@ func (a *account) localLoad(r *Replica) localLoad {
 // restarted clears what the pool assumes of the memory of r's engine.
 func (a *account) restarted(r *Replica) {
 	a.caches.restarted(r)
-	r.computed = 0
+	r.computed, r.places.most = 0, concurrency{}
 	r.adapters.restarted()
 }

@@ -34,6 +34,7 @@ func (e Engine) Signals(s Signals) {
 	s.At, s.Known = p.clock(), true
 	p.load.advance(r, s.At)
 	r.signals, r.atSignals = s, p.localLoad(r)
+	p.load.findPlaces(r, s.At)
 	if s.CacheTokens > 0 && s.CacheTokens != r.cacheTokens {
 		r.cacheTokens = s.CacheTokens
 		p.caches.resize(r)

@@ -71,6 +71,7 @@ type Replica struct {
 	shortfall   shortfall // of requests that it holds, against those reserved
 
 	concurrency concurrency // the learned limit of its requests
+	places      places      // sequences of its engine
 
 	health
 

@@ -30,13 +30,14 @@ import "pointsman/decider"
 // once, and wait for the copy like the first. pressure is the memory that the requests
 // there and this one need beyond the cache, what those there need times ten, since memory is
 // freed more slowly than prompts are computed, and a part of what they will need when they
-// have grown. Ties go to the emptier cache.
+// have grown. The wait for an engine that runs no more sequences belongs to it, times ten as
+// well. Ties go to the emptier cache.
 type LeastWork struct{}
 
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
 // 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
-// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md, 0026-what-caches-turn-over.md and
-// 0027-who-a-copy-serves.md say how they were found.
+// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md, 0026-what-caches-turn-over.md,
+// 0027-who-a-copy-serves.md and 0028-places-of-engines.md say how they were found.
 type weights struct {
 	// level: a copy serves what its replica would take over until it has as many requests as
 	// those that have the prefix. Without, it serves an equal part: what is held is on none.
@@ -51,7 +52,7 @@ type weights struct {
 	long     float64 // the same, times the square of its length in typical ones
 	running  float64 // tokens per request on the replica: each slows the others
 	memory   float64 // tokens per token in use there
-	excess   float64 // added per token in use there that does not fit: it waits until other requests have ended
+	excess   float64 // added per token in use there that does not fit, and per token in the wait for a place: until other requests have ended
 	growth   float64 // tokens per token that will not fit when the requests there have grown
 }
 
@@ -126,6 +127,9 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		if grown := needed + m*grows - full; grown > 0 {
 			excess := max(0, needed-full)
 			pressure = excess + w.excess*max(0, inUse-full) + w.growth*(grown-excess)
+		}
+		if wait := replica.PlaceWait(m, v.Now); wait > 0 {
+			pressure += (1 + w.excess) * wait * speed
 		}
 		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))

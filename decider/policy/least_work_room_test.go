@@ -65,3 +65,30 @@ func TestLeastWorkAvoidsFullCaches(t *testing.T) {
 		}
 	}
 }
+
+// A request does not go where the engine runs as many sequences as it can, however much
+// memory is free there.
+func TestLeastWorkAvoidsEnginesWithoutPlaces(t *testing.T) {
+	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
+		p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 1_000_000 })
+		streamed := func(r *decider.Request) { r.Input, r.Stream = 500, true }
+		p.SetInFlight("r1", 60)
+		for range 40 {
+			p.FirstToken(p.SendTo("r0", streamed), []byte("r0"))
+		}
+		p.SendTo("r0", streamed)
+		report := func(places int) (string, float64) {
+			p.Clock.Advance(time.Second)
+			p.Engine("r0").Signals(decider.Signals{Running: places, Waiting: 41 - places, KVUsage: 0.1})
+			p.Engine("r1").Signals(decider.Signals{Running: 60, KVUsage: 0.2})
+			pressure := p.Terms(decidertest.Tokens(500))["r0"]["pressure"]
+			return p.Served(decidertest.Tokens(500)).Server, pressure
+		}
+		if got, pressure := report(40); got != "r1" || pressure < 10_000 {
+			t.Errorf("%T: chose %s; a pressure of %.0f tokens where no place is free", policy, got, pressure)
+		}
+		if got, pressure := report(41); got != "r0" || pressure != 0 {
+			t.Errorf("%T: chose %s; a pressure of %.0f tokens where the engine begins what it gets", policy, got, pressure)
+		}
+	}
+}
