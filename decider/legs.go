@@ -216,7 +216,7 @@ func (l *legs) rank(p *Pool, r *Request, now time.Duration) int {
 		v.Candidates, v.terms, v.width, v.ahead, v.inFlight, v.mean, v.lookedUp = candidates, terms, width, ahead, inFlight, mean, 0
 	}()
 	v.Candidates, v.terms, v.ahead, v.inFlight, v.lookedUp = l.usable, l.terms, nil, -1, 0
-	v.resetTerms(len(p.terms))
+	resetTerms(v, len(p.terms))
 	l.order = l.policy.Rank(r, v, l.order[:0])
 	if len(l.order) == 0 {
 		return l.usable[v.Rand.IntN(len(l.usable))]

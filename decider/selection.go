@@ -58,7 +58,7 @@ func (s *selection) rank(r *Request, mask *mask, now time.Duration) {
 	}
 	s.filters.narrow(r, v)
 	v.matchPrefix(r)
-	v.resetTerms(len(s.terms))
+	resetTerms(v, len(s.terms))
 	s.order = s.policy.Rank(r, v, s.order)
 	if len(s.order) == 0 {
 		s.order = append(s.order, v.Candidates[v.Rand.IntN(len(v.Candidates))])

@@ -38,6 +38,7 @@ type View struct {
 	even      bool           // all weights are equal
 	demands   [4]blockDemand // the blocks that replicas lack first, the latest of them
 	lookedUp  int            // how many of those were looked up for this request
+	lastRate  float64        // requests for the last block of best; -1 = not looked up for this request
 	inFlight  int            // requests on all candidates; -1 = not counted for this request
 	mean      float64        // of those, per candidate, at least 1
 	memo      memo
@@ -159,6 +160,18 @@ func (v *View) SharedBlocks(i int) int {
 	return 0
 }
 
+// LastBlockRequests is the count of BlockRequests for the last of the prompt's blocks that any
+// replica holds. Below a common beginning a conversation has its last blocks for itself.
+func (v *View) LastBlockRequests() float64 {
+	if v.lastRate < 0 {
+		v.lastRate = 0
+		if v.best > 0 {
+			v.lastRate = v.pool.caches.model.RequestRate(v.blocks[v.best-1], kvcache.Milliseconds(v.Now))
+		}
+	}
+	return v.lastRate
+}
+
 // SessionReplica is the replica that the request's session was sent to last, nil
 // if that is unknown. The pool remembers sessions for a SessionUser only.
 func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last(r) }
@@ -173,7 +186,7 @@ func (v *View) Row(c int) []float64 { return v.terms[c*v.width : (c+1)*v.width] 
 
 // matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
-	v.input, v.blocks, v.lookedUp, v.inFlight = r.Input, r.Blocks, 0, -1
+	v.input, v.blocks, v.lookedUp, v.lastRate, v.inFlight = r.Input, r.Blocks, 0, -1, -1
 	v.memo = memo{} // no tokens cost 0, and a cost of 0 has the length 0
 	v.tiered = false
 	switch m := v.pool.caches.model; {
@@ -187,7 +200,7 @@ func (v *View) matchPrefix(r *Request) {
 }
 
 // resetTerms makes room for width terms of each candidate.
-func (v *View) resetTerms(width int) {
+func resetTerms(v *View, width int) {
 	if v.width = width; width == 0 {
 		return
 	}

@@ -37,12 +37,15 @@ type LeastWork struct{}
 // weights are the constants of the cost. docs/decisions/0009-externalities.md,
 // 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
 // 0019-the-longest-prompts.md, 0024-what-does-not-fit.md, 0026-what-caches-turn-over.md,
-// 0027-who-a-copy-serves.md and 0028-places-of-engines.md say how they were found.
+// 0027-who-a-copy-serves.md, 0028-places-of-engines.md and 0030-wait-or-compute-again.md
+// say how they were found.
 type weights struct {
 	// level: a copy serves what its replica would take over until it has as many requests as
 	// those that have the prefix. Without, it serves an equal part: what is held is on none.
 	level    bool
 	space    float64 // per token that no replica has cached, times the replica's turnover
+	usual    bool    // of a long prompt that counts for no more tokens than a usual one computes
+	depth    float64 // of what attention adds to a copy that nobody else asks for, where own does not have it
 	queue    float64 // per token of a copy and request queued on a replica
 	rate     float64 // per request for the block in the last minute that the copy would serve
 	lasting  float64 // the same, for requests that go on
@@ -101,7 +104,11 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		foreign, foreignBacklog := v.Foreign(i)
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
-		space := w.space * replica.Turnover() * float64(max(0, r.Input-best))
+		displacing, deep := float64(max(0, r.Input-best)), 0.0
+		if w.usual {
+			displacing = min(displacing, v.TypicalCost())
+		}
+		space := w.space * replica.Turnover() * displacing
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate), v.DuplicateCost(i)
@@ -113,11 +120,16 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 			}
 			lasts := age / (age + missing/speed)
 			space += copying / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
+			if w.depth > 0 {
+				others := max(0, v.LastBlockRequests()-ownRate) / n
+				deep = w.depth * max(0, missing-float64(lacks)) / (1 + (w.rate+w.lasting*lasts)*others)
+			}
 			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
 		}
 		crowd := (queue + work) * crowds * m
 		length := v.Length(work)
 		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
+		work += deep
 		inUse := v.TokensInUse(i)
 		decode := w.running*m + w.memory*inUse
 		// Shared blocks take space once.

@@ -4,13 +4,14 @@ import "pointsman/decider"
 
 // LeastWorkLate is LeastWork for requests that are held until a replica has
 // capacity, which an Admission with Hold does. At that time the queues are almost
-// empty, so the weights differ from those of early binding, and the position of a
-// token in the prompt does not matter. Choose it where the proxy can wait for the
+// empty, so the weights differ from those of early binding. The position of a token in the
+// prompt does not matter, but where a request would compute again what another replica has
+// and nobody else asks for. Choose it where the proxy can wait for the
 // answer: HAProxy from 3.0 on, and nginx.
 type LeastWorkLate struct{}
 
 // late are the weights in late binding.
-var late = weights{queue: 3, rate: 24, lasting: 500, shared: 0.1, blocking: 0.4, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var late = weights{space: 1, usual: true, depth: 1, queue: 3, rate: 24, lasting: 500, shared: 0.1, blocking: 0.4, running: 20, memory: 0.05, excess: 9, growth: 0.2}
 
 // Terms implements Termed: they are those of LeastWork.
 func (LeastWorkLate) Terms() []string { return leastWorkTerms }
