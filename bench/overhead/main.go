@@ -172,7 +172,7 @@ func withoutAgent(text string) string {
 	for line := range strings.Lines(text) {
 		l := strings.TrimSpace(line)
 		if strings.HasPrefix(l, "filter spoe") || strings.HasPrefix(l, "http-request send-spoe-group") ||
-			strings.HasPrefix(l, "log ring@") {
+			strings.HasPrefix(l, "log ") && strings.Contains(l, " format raw ") { // by the ring and by datagrams
 			continue
 		}
 		keep = append(keep, line)
