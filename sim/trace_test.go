@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/bytedance/sonic"
+
+	"pointsman/test/proxies"
 )
 
 const (
@@ -31,7 +33,7 @@ type conversationRow struct {
 func readConversation(tb testing.TB) []conversationRow {
 	f, err := os.Open(conversation)
 	if os.IsNotExist(err) {
-		tb.Skip("no trace: ", conversation)
+		proxies.Missing(tb, "no trace: %s", conversation)
 	}
 	if err != nil {
 		tb.Fatal(err)

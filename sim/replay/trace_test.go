@@ -7,6 +7,7 @@ import (
 
 	"pointsman/sim"
 	"pointsman/sim/trace"
+	"pointsman/test/proxies"
 )
 
 // openTrace reads the conversation trace, which is not part of the repository.
@@ -14,7 +15,7 @@ func openTrace(tb testing.TB) *trace.Trace {
 	const path = "../../../shared/traces/mooncake-conversation.jsonl"
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
-		tb.Skip("no trace: ", path)
+		proxies.Missing(tb, "no trace: %s", path)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -24,7 +24,7 @@ func Promtool(t testing.TB) string {
 }
 
 // Missing skips a test that needs something which this machine lacks. With CI=true it
-// fails the test: what test/setup.sh installs, and the rights of root, are there.
+// fails the test: what test/setup.sh installs, the traces and the rights of root are there.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
