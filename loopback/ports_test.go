@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -113,5 +114,37 @@ func TestRangeOutsideOfTheKernels(t *testing.T) {
 		if [2]int{lowest, end} != want {
 			t.Errorf("%q: %d to %d, want %v", text, lowest, end, want)
 		}
+	}
+}
+
+// A port can be opened at once, also while this process starts others, which hold what it has
+// open for a moment.
+func TestPortsCanBeOpened(t *testing.T) {
+	var starting sync.WaitGroup
+	done := make(chan struct{})
+	for range 4 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	defer starting.Wait()
+	defer close(done)
+	for range 300 {
+		port, err := Ports(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
 }

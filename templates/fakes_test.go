@@ -83,7 +83,7 @@ func (a *fakeAgent) start(t *testing.T) {
 }
 
 func (a *fakeAgent) stop() {
-	loopback.Free(a.l)
+	loopback.Free(a.l, a.addr)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.conns {

@@ -30,7 +30,7 @@ func TestAsksForRenderAgain(t *testing.T) {
 		},
 		"was down": func(b *bench, address string) {
 			b.server.Close()
-			loopback.Free(b.listener)
+			loopback.Free(b.listener, address)
 			if r, _, _ := b.prepare(chat, talk("while it is down"), 0); len(r.Blocks) > 0 {
 				t.Error("tokens while the engine is down")
 			}

@@ -45,6 +45,7 @@ type Engine struct {
 	arrivals []string      // X-Watch of the requests, in their order
 	released chan struct{} // closed when the requests with X-Hold go on
 	holding  int           // requests with X-Hold that wait
+	opened   int           // connections that it has taken
 	idle     map[net.Conn]*time.Timer
 }
 
@@ -53,6 +54,13 @@ func (e *Engine) Holds() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holding
+}
+
+// Opened is how many connections it has taken.
+func (e *Engine) Opened() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opened
 }
 
 // Arrived lists the X-Watch of the requests that came, in their order.
@@ -135,17 +143,20 @@ func StartEngineAt(t testing.TB, name, address string, o EngineOptions) *Engine 
 func (e *Engine) Serve(l net.Listener) {
 	e.http = e.Sim.HTTPServer()
 	e.http.Handler = e
-	e.http.ConnState = e.closeIdle
+	e.http.ConnState = e.connection
 	go func() { _ = e.http.Serve(l) }()
 }
 
-// closeIdle ends connections as Closes says.
-func (e *Engine) closeIdle(c net.Conn, state http.ConnState) {
+// connection counts connections, and ends idle ones as Closes says.
+func (e *Engine) connection(c net.Conn, state http.ConnState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if state == http.StateNew {
+		e.opened++
+	}
 	if e.Closes == nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if timer := e.idle[c]; timer != nil {
 		timer.Stop()
 		delete(e.idle, c)
@@ -172,7 +183,7 @@ func (e *Engine) closeIdle(c net.Conn, state http.ConnState) {
 // an idle connection would be lost, whatever the proxy does.
 func (e *Engine) Down(t testing.TB) {
 	t.Helper()
-	loopback.Free(e.http)
+	loopback.Free(e.http, e.Address)
 	_, port, _ := net.SplitHostPort(e.Address)
 	Eventually(t, 10*time.Second, "connections to "+e.Name+" are closed", func() (bool, string) {
 		n := proxies.Connected(port)

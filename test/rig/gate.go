@@ -71,7 +71,7 @@ func (g *Gate) Shut() {
 	if g.l == nil {
 		return
 	}
-	loopback.Free(g.l)
+	loopback.Free(g.l, g.l.Addr().String())
 	g.l = nil
 	for _, c := range g.conns {
 		c.Close()
