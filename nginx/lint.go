@@ -143,17 +143,7 @@ func (a *adviser) upstream(up *Directive) {
 			}
 		}
 	}
-	if keep := up.Own("keepalive"); len(keep) > 0 {
-		idle := time.Minute
-		at := keep[0]
-		if l := up.Own("keepalive_timeout"); len(l) > 0 {
-			idle, at = duration(l[0].Args), l[0]
-		}
-		if idle >= engineIdle {
-			a.say("keepalive", at, section, "set keepalive_timeout 4s",
-				"idle connections are kept for %v, and uvicorn (vLLM, SGLang) closes them after 5 s: requests that meet this end as 502", idle)
-		}
-	}
+	a.kept(up, section)
 	if len(servers) < 2 {
 		return
 	}
@@ -167,6 +157,21 @@ func (a *adviser) upstream(up *Directive) {
 	}
 	a.say("balance", up, section, "use least_conn, or attach pointsman",
 		"round robin over engines with prefix caches: each turn of a conversation meets a cold cache, and long prompts pile up")
+}
+
+// kept warns of connections that an engine may close while nginx uses them.
+func (a *adviser) kept(up *Directive, section string) {
+	at, idle, since := up, time.Minute, "from nginx 1.29.7 on "
+	if l := up.Own("keepalive"); len(l) > 0 {
+		at, since = l[0], ""
+	}
+	if l := up.Own("keepalive_timeout"); len(l) > 0 {
+		at, idle = l[0], duration(l[0].Args)
+	}
+	if idle >= engineIdle {
+		a.say("keepalive", at, section, "set keepalive_timeout 4s",
+			"%sidle connections are kept for %v, and uvicorn (vLLM, SGLang) closes them after 5 s: requests that meet this end as 502", since, idle)
+	}
 }
 
 // duration reads a time as nginx writes it, in seconds unless it has a unit. It

@@ -91,6 +91,38 @@ func reusesConnections(s *rig.Site) {
 	}
 }
 
+// TestSecondTryHasItsOwnConnection has a replica break kept connections under requests. nginx
+// sends each of these to the other replica over a new connection, though it keeps some.
+func TestSecondTryHasItsOwnConnection(t *testing.T) {
+	rig.OnEach(t, rig.That(rig.Releases(t), func(can rig.Abilities) bool { return !can.Checks }), func(t *testing.T, r rig.Release) {
+		t.Parallel()
+		s, engines := rig.Replicas(t, r, 2, "round_robin")
+		s.Start()
+		client := rig.NewClient(1, true, false) // one connection is with one worker process
+		defer client.CloseIdleConnections()
+		s.Serve(client, 8)
+		for tries, n := 0, 0; tries < 3; n++ {
+			if n == 200 {
+				t.Fatalf("%d of %d requests were sent twice", tries, n)
+			}
+			rig.Fault(t, engines[0], `{"die_after":0,"count":1}`)
+			opened := engines[1].Opened()
+			c := rig.Small(true)
+			c.Header = map[string]string{"X-Watch": fmt.Sprint(n)}
+			if a := c.Do(client, s.Front); a.Err != nil || a.Status != http.StatusOK {
+				t.Fatalf("request %d: %d, %v", n, a.Status, a.Err)
+			}
+			if slices.Contains(engines[0].Arrived(), fmt.Sprint(n)) {
+				tries++
+				if engines[1].Opened() == opened {
+					t.Errorf("the second try of request %d came over a kept connection", n)
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}
+
 // TestSentAgain has replicas fail requests before their answers. One that its replica
 // loses is served, by that one or by another; one that crashes every replica that takes
 // it reaches two of them, and one whose answer has begun reaches no other.
