@@ -195,13 +195,7 @@ func (m *members) othersServe(r *Replica, now time.Duration) bool {
 // ejectSoftly ejects r for soft evidence, unless that would happen to more than
 // half of the replicas that are open. Then none is ejected for it for a while.
 func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
-	n := 0
-	for _, i := range m.open {
-		if c := m.replicas[i]; c != r && now < c.softUntil {
-			n++
-		}
-	}
-	if 2*(n+1) > len(m.open) {
+	if !m.halfStays(r, now) {
 		m.calmUntil = now + softWindow
 		for _, c := range m.replicas {
 			if c.soft = (softEvidence{began: now}); now < c.softUntil && now >= c.hardUntil {
@@ -213,6 +207,18 @@ func (m *members) ejectSoftly(r *Replica, until, now time.Duration) bool {
 	r.softUntil = max(r.softUntil, until)
 	m.ejectedUntil = max(m.ejectedUntil, r.softUntil)
 	return true
+}
+
+// halfStays reports whether soft evidence may eject r as well: at least half of the replicas
+// that are open stay.
+func (m *members) halfStays(r *Replica, now time.Duration) bool {
+	ejected := 1
+	for _, i := range m.open {
+		if c := m.replicas[i]; c != r && now < c.softUntil {
+			ejected++
+		}
+	}
+	return 2*ejected <= len(m.open)
 }
 
 // worked notes a success of r, which ends its ejection. A dead engine has no successes: its
@@ -306,13 +312,7 @@ func (m *members) followed(r *Replica, is bool, now time.Duration) {
 	if r.passed++; r.passed < passedEnough || now < r.ejectedUntil() {
 		return
 	}
-	n := 1
-	for _, i := range m.open {
-		if c := m.replicas[i]; c != r && now < c.softUntil {
-			n++
-		}
-	}
-	if 2*n <= len(m.open) { // else that is not their own fault
+	if m.halfStays(r, now) { // else that is not their own fault
 		r.softUntil = now + pauseAfter(r.failures+1)
 		m.ejectedUntil = max(m.ejectedUntil, r.softUntil)
 		m.suspected(r)

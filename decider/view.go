@@ -160,18 +160,6 @@ func (v *View) SharedBlocks(i int) int {
 	return 0
 }
 
-// LastBlockRequests is the count of BlockRequests for the last of the prompt's blocks that any
-// replica holds. Below a common beginning a conversation has its last blocks for itself.
-func (v *View) LastBlockRequests() float64 {
-	if v.lastRate < 0 {
-		v.lastRate = 0
-		if v.best > 0 {
-			v.lastRate = v.pool.caches.model.RequestRate(v.blocks[v.best-1], kvcache.Milliseconds(v.Now))
-		}
-	}
-	return v.lastRate
-}
-
 // SessionReplica is the replica that the request's session was sent to last, nil
 // if that is unknown. The pool remembers sessions for a SessionUser only.
 func (v *View) SessionReplica(r *Request) *Replica { return v.pool.sessions.last(r) }

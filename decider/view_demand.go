@@ -20,6 +20,18 @@ func (v *View) BlockRequests(i int) (rate, age float64) {
 	return 0, 0
 }
 
+// LastBlockRequests is the count of BlockRequests for the last of the prompt's blocks that any
+// replica holds. Below a common beginning a conversation has its last blocks for itself.
+func (v *View) LastBlockRequests() float64 {
+	if v.lastRate < 0 {
+		v.lastRate = 0
+		if v.best > 0 {
+			v.lastRate = v.pool.caches.model.RequestRate(v.blocks[v.best-1], kvcache.Milliseconds(v.Now))
+		}
+	}
+	return v.lastRate
+}
+
 // CopyShare is the share of the requests for that block that replica i would take over if it
 // had the block too, until the replicas that have it have no more requests in flight than
 // replica i. This request counts as one of theirs. It is 0 where replica i has more as it

@@ -96,10 +96,10 @@ const drainedAtOnce = 64
 func (p *Polled) Drain(handle func([]byte)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return true
+	}
 	for range drainedAtOnce {
-		if p.fd < 0 {
-			return true
-		}
 		n, err := TryRead(uintptr(p.fd), p.buffer)
 		if err != nil {
 			return true

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Datagrams end the wait of Serve while the socket is watched, also those that arrived
-// before, and wait for Drain or the next round at other times.
-func TestPolled(t *testing.T) {
+// polled is a socket for datagrams of at most size bytes, and where to send them.
+func polled(t *testing.T, size int) (*Polled, net.Conn) {
+	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -19,11 +19,18 @@ func TestPolled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer to.Close()
-	p, err := NewPolled(c, 4)
+	t.Cleanup(func() { to.Close() })
+	p, err := NewPolled(c, size)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p, to
+}
+
+// Datagrams end the wait of Serve while the socket is watched, also those that arrived
+// before, and wait for Drain or the next round at other times.
+func TestPolled(t *testing.T) {
+	p, to := polled(t, 4)
 	send := func(text string) {
 		t.Helper()
 		if _, err := to.Write([]byte(text)); err != nil {
@@ -95,19 +102,7 @@ func TestPolled(t *testing.T) {
 
 // Serve reads from time to time what nothing woke it for.
 func TestPolledSometimes(t *testing.T) {
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := net.Dial("udp", c.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer to.Close()
-	p, err := NewPolled(c, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, to := polled(t, 8)
 	if err := p.Watch(false); err != nil {
 		t.Fatal(err)
 	}
