@@ -199,11 +199,22 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// An agent that cannot open a socket ends with an error that names it.
+// An agent that cannot open a socket ends with an error that names it, and serves no other.
 func TestRunWithoutSocket(t *testing.T) {
-	s := newSite(t, "listen: {spoe: 'unix:///nonexistent/spoe.sock', feed: off, admin: off}\n"+onePool)
-	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "listen.spoe: ") {
-		t.Error(err)
+	for listen, want := range map[string]string{
+		"spoe: 'unix:///nonexistent/spoe.sock', feed: off, admin: off": "listen.spoe: ",
+		fmt.Sprintf("spoe: off, nginx: 'unix:///nonexistent/nginx.sock', feed: '127.0.0.1:%d', admin: '127.0.0.1:%d'",
+			proxies.FreePort(t), proxies.FreePort(t)): "listen.nginx: ",
+	} {
+		s := newSite(t, "listen: {"+listen+"}\n"+onePool)
+		var log strings.Builder
+		s.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Error(err)
+		}
+		if strings.Contains(log.String(), "msg=listening") {
+			t.Errorf("%s: some sockets were served:\n%s", want, &log)
+		}
 	}
 }
 

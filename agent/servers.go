@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
 	"pointsman/config"
@@ -29,10 +30,35 @@ func (a *Agent) servers() []server {
 	return list
 }
 
-// serve opens the sockets and serves them. Sockets from systemd that are not
-// used are closed, with a warning.
+// opened is a socket, and what serves it.
+type opened struct {
+	socket    io.Closer
+	listening []any // attributes of the log line
+	serve     func() error
+}
+
+// serve opens the sockets, then serves them: whoever hears from one that the agent is ready
+// can reach the others. Sockets from systemd that are not used are closed, with a warning.
 func (a *Agent) serve(s *sockets) error {
 	defer s.close(a.Log)
+	list, err := a.open(s)
+	for _, o := range list {
+		if err != nil {
+			o.socket.Close()
+			continue
+		}
+		a.Log.Info("listening", o.listening...)
+		go func() {
+			if err := o.serve(); err != nil {
+				a.failed <- err
+			}
+		}()
+	}
+	return err
+}
+
+// open opens the sockets. It returns those that it has opened, also with an error.
+func (a *Agent) open(s *sockets) (list []opened, err error) {
 	s.mode, s.group = a.conf.File.Listen.Mode(), socketGroup(&a.conf.File.Listen)
 	for _, server := range a.servers() {
 		if server.address == "" {
@@ -40,41 +66,36 @@ func (a *Agent) serve(s *sockets) error {
 		}
 		ls, err := s.listen(server.name, server.address)
 		if err != nil {
-			return err
+			return list, err
 		}
 		for _, l := range ls {
-			a.Log.Info("listening", "for", server.name, "address", l.Addr().String())
-			go func() {
+			list = append(list, opened{l, []any{"for", server.name, "address", l.Addr().String()}, func() error {
 				if err := server.serve(l); err != nil && !errors.Is(err, spoa.ErrServerClosed) {
-					a.failed <- fmt.Errorf("listen.%s: %w", server.name, err)
+					return fmt.Errorf("listen.%s: %w", server.name, err)
 				}
-			}()
+				return nil
+			}})
 		}
 	}
-	return a.serveDatagrams(s)
-}
-
-// serveDatagrams opens the feed's port for datagrams too, or the socket beside that of
-// the feed.
-func (a *Agent) serveDatagrams(s *sockets) error {
+	// The feed has its port for datagrams too, or the socket beside its own.
 	network, address := split(a.conf.File.Listen.Feed)
 	if network == "" {
-		return nil
+		return list, nil
 	}
 	c, err := s.listenPacket(network, address)
 	if err != nil {
-		return fmt.Errorf("listen.feed, for datagrams: %w", err)
+		return list, fmt.Errorf("listen.feed, for datagrams: %w", err)
 	}
 	read := a.feed.ServeDatagrams
 	if a.nginx != nil {
 		read = a.nginx.feed.Serve // passes HAProxy's datagrams on
 	}
-	go func() {
+	return append(list, opened{c, []any{"for", "feed, datagrams", "address", c.LocalAddr().String()}, func() error {
 		if err := read(c); err != nil {
-			a.failed <- fmt.Errorf("listen.feed, for datagrams: %w", err)
+			return fmt.Errorf("listen.feed, for datagrams: %w", err)
 		}
-	}()
-	return nil
+		return nil
+	}}), nil
 }
 
 // split divides an address of the configuration. Both parts are empty for one that is
