@@ -84,7 +84,7 @@ func (c *simulateCmd) run(w io.Writer) error {
 		return err
 	}
 	if c.Plot != "" {
-		chart := plot.New(c.Workload+strings.TrimSuffix(filepath.Base(c.Trace), filepath.Ext(c.Trace)), results)
+		chart := plot.New(c.traffic(), results)
 		if err := chart.WriteFile(c.Plot); err != nil {
 			return err
 		}
@@ -93,6 +93,14 @@ func (c *simulateCmd) run(w io.Writer) error {
 		return results.WriteJSON(w)
 	}
 	return results.WriteTable(w)
+}
+
+// traffic names what is replayed.
+func (c *simulateCmd) traffic() string {
+	if c.Workload != "" {
+		return c.Workload
+	}
+	return strings.TrimSuffix(filepath.Base(c.Trace), filepath.Ext(c.Trace))
 }
 
 // requests reads the trace or generates the workload.

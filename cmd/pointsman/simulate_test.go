@@ -49,6 +49,15 @@ func writeTrace(t *testing.T) string {
 	return path
 }
 
+// A picture is headed by the workload's name or the trace's.
+func TestSimulateTraffic(t *testing.T) {
+	for want, c := range map[string]simulateCmd{"chat": {Workload: "chat"}, "day1": {Trace: "/traces/day1.jsonl"}} {
+		if got := c.traffic(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestSimulateJSON(t *testing.T) {
 	trace := writeTrace(t)
 	plot := filepath.Join(t.TempDir(), "plot.svg")

@@ -34,33 +34,34 @@ import "pointsman/decider"
 // well. Ties go to the emptier cache.
 type LeastWork struct{}
 
-// weights are the constants of the cost. docs/decisions/0009-externalities.md,
-// 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md, 0017-what-is-to-come.md,
-// 0019-the-longest-prompts.md, 0024-what-does-not-fit.md, 0026-what-caches-turn-over.md,
-// 0027-who-a-copy-serves.md, 0028-places-of-engines.md and 0030-wait-or-compute-again.md
-// say how they were found.
+// weights are what early and late binding do not have in common.
+// docs/decisions/0009-externalities.md, 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md,
+// 0017-what-is-to-come.md, 0019-the-longest-prompts.md, 0024-what-does-not-fit.md,
+// 0026-what-caches-turn-over.md, 0027-who-a-copy-serves.md, 0028-places-of-engines.md
+// and 0030-wait-or-compute-again.md say how these and the constants below were found.
 type weights struct {
-	// level: a copy serves what its replica would take over until it has as many requests as
-	// those that have the prefix. Without, it serves an equal part: what is held is on none.
-	level    bool
-	space    float64 // per token that no replica has cached, times the replica's turnover
-	usual    bool    // of a long prompt that counts for no more tokens than a usual one computes
-	depth    float64 // of what attention adds to a copy that nobody else asks for, where own does not have it
+	// late: a copy serves an equal part of the requests for it, as those that are held are on
+	// no replica. Of what none has cached a long prompt counts as a usual one. What attention
+	// adds counts in a copy that nobody else asks for, as own does not have it.
+	late     bool
 	queue    float64 // per token of a copy and request queued on a replica
-	rate     float64 // per request for the block in the last minute that the copy would serve
-	lasting  float64 // the same, for requests that go on
-	shared   float64 // the same, for the part of own that others have a use for
 	crowd    float64 // share of the work that is added per request on the replica, in a pool that is busy
 	blocking float64 // of the time that a long prompt keeps others waiting, in such a pool
 	long     float64 // the same, times the square of its length in typical ones
-	running  float64 // tokens per request on the replica: each slows the others
-	memory   float64 // tokens per token in use there
-	excess   float64 // added per token in use there that does not fit, and per token in the wait for a place: until other requests have ended
-	growth   float64 // tokens per token that will not fit when the requests there have grown
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{level: true, space: 1, queue: 4, rate: 24, lasting: 500, shared: 0.1, crowd: 0.06, long: 0.003, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var early = weights{queue: 4, crowd: 0.06, long: 0.003}
+
+const (
+	copyRate    = 24.0  // per request for the block in the last minute that the copy would serve
+	copyLasting = 500.0 // the same, for requests that go on
+	copyShared  = 0.1   // the same, for the part of own that others have a use for
+	perRequest  = 20.0  // tokens per request on the replica: each slows the others
+	perToken    = 0.05  // tokens per token in use there
+	perExcess   = 9.0   // added per token in use there that does not fit, and per token in the wait for a place: until other requests have ended
+	perGrowth   = 0.2   // tokens per token that will not fit when the requests there have grown
+)
 
 // growsBy is the output that running requests are assumed to have still to come, as a
 // multiple of what they have generated. Under steady traffic the factor is 1, and it is
@@ -105,43 +106,43 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
 		m := float64(replica.InFlight()) + foreign
 		displacing, deep := float64(max(0, r.Input-best)), 0.0
-		if w.usual {
+		if w.late {
 			displacing = min(displacing, v.TypicalCost())
 		}
-		space := w.space * replica.Turnover() * displacing
+		space := replica.Turnover() * displacing
 		if lacks := best - v.Cached(i); lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate), v.DuplicateCost(i)
 			switch {
-			case !w.level:
+			case w.late:
 				uses /= n
 			case uses > 0:
 				uses *= v.CopyShare(i)
 			}
 			lasts := age / (age + missing/speed)
-			space += copying / (1 + (w.rate+w.lasting*lasts)*uses) * float64(lacks)
-			if w.depth > 0 {
+			space += copying / (1 + (copyRate+copyLasting*lasts)*uses) * float64(lacks)
+			if w.late {
 				others := max(0, v.LastBlockRequests()-ownRate) / n
-				deep = w.depth * max(0, missing-float64(lacks)) / (1 + (w.rate+w.lasting*lasts)*others)
+				deep = max(0, missing-float64(lacks)) / (1 + (copyRate+copyLasting*lasts)*others)
 			}
-			work -= min(work, missing) * (1 - 1/(1+w.shared*lasts*uses))
+			work -= min(work, missing) * (1 - 1/(1+copyShared*lasts*uses))
 		}
 		crowd := (queue + work) * crowds * m
 		length := v.Length(work)
 		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
-		work += deep
+		work += deep // crowd and blocking stay in tokens
 		inUse := v.TokensInUse(i)
-		decode := w.running*m + w.memory*inUse
+		decode := perRequest*m + perToken*inUse
 		// Shared blocks take space once.
 		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
 		full := fullCache * float64(replica.CacheTokens())
 		pressure := 0.0
 		if grown := needed + m*grows - full; grown > 0 {
 			excess := max(0, needed-full)
-			pressure = excess + w.excess*max(0, inUse-full) + w.growth*(grown-excess)
+			pressure = excess + perExcess*max(0, inUse-full) + perGrowth*(grown-excess)
 		}
 		if wait := replica.PlaceWait(m, v.Now); wait > 0 {
-			pressure += (1 + w.excess) * wait * speed
+			pressure += (1 + perExcess) * wait * speed
 		}
 		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))

@@ -11,7 +11,7 @@ import "pointsman/decider"
 type LeastWorkLate struct{}
 
 // late are the weights in late binding.
-var late = weights{space: 1, usual: true, depth: 1, queue: 3, rate: 24, lasting: 500, shared: 0.1, blocking: 0.4, running: 20, memory: 0.05, excess: 9, growth: 0.2}
+var late = weights{late: true, queue: 3, blocking: 0.4}
 
 // Terms implements Termed: they are those of LeastWork.
 func (LeastWorkLate) Terms() []string { return leastWorkTerms }
