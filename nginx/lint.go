@@ -161,7 +161,7 @@ func (a *adviser) upstream(up *Directive) {
 
 // kept warns of connections that an engine may close while nginx uses them.
 func (a *adviser) kept(up *Directive, section string) {
-	at, idle, since := up, time.Minute, "from nginx 1.29.7 on "
+	at, idle, since := up, time.Minute, "from nginx 1.29.7 on, "
 	if l := up.Own("keepalive"); len(l) > 0 {
 		at, since = l[0], ""
 	}

@@ -85,7 +85,7 @@ func TestLint(t *testing.T) {
 		{"max-body", "nginx refuses bodies of more than 1 MB", replace("client_max_body_size 50m;", "", "client_max_body_size 0;", "", "client_max_body_size 100m;", "")},
 		{"body-buffer", "goes through a file", replace("client_body_buffer_size 1m;", "", "client_body_buffer_size 256k;", "")},
 		{"keepalive", "kept for 1m0s", replace("keepalive_timeout 4s;", "", "keepalive_timeout 3s;", "")},
-		{"keepalive", "from nginx 1.29.7 on idle connections are kept for 1m0s", replace("keepalive 16;", "", "keepalive 8;", "", "keepalive 4;", "", "keepalive_timeout 4s;", "", "keepalive_timeout 3s;", "")},
+		{"keepalive", "from nginx 1.29.7 on, idle connections are kept for 1m0s", replace("keepalive 16;", "", "keepalive 8;", "", "keepalive 4;", "", "keepalive_timeout 4s;", "", "keepalive_timeout 3s;", "")},
 		{"keepalive", "kept for 5s", replace("keepalive_timeout 4s;", "keepalive_timeout 5s;", "keepalive_timeout 3s;", "keepalive_timeout 5;")},
 		{"zone", "each worker process counts", replace("zone vllm 64k;", "", "zone backend 64k;", "", "zone s 64k;", "")},
 		{"balance", "round robin over engines", replace("least_conn;", "", "random two ", "", "ip_hash;", "")},
