@@ -118,7 +118,7 @@ func TestRangeOutsideOfTheKernels(t *testing.T) {
 }
 
 // A port can be opened at once, also while this process starts others, which hold what it has
-// open for a moment.
+// open for a moment: one that was chosen, and one that was freed.
 func TestPortsCanBeOpened(t *testing.T) {
 	var starting sync.WaitGroup
 	done := make(chan struct{})
@@ -136,15 +136,20 @@ func TestPortsCanBeOpened(t *testing.T) {
 	}
 	defer starting.Wait()
 	defer close(done)
+	open := func(address string) net.Listener {
+		t.Helper()
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
 	for range 300 {
-		port, err := Ports(1)
+		list, err := Addresses(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
+		Free(open(list[0]), list[0])
+		open(list[0]).Close()
 	}
 }
