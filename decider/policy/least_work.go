@@ -53,6 +53,7 @@ type weights struct {
 // early are the weights when a request is sent at once.
 var early = weights{queue: 4, crowd: 0.06, long: 0.003}
 
+// Constants of the cost, in early and late binding. The first three lower the price of a copy.
 const (
 	copyRate    = 24.0  // per request for the block in the last minute that the copy would serve
 	copyLasting = 500.0 // the same, for requests that go on
