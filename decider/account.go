@@ -152,24 +152,26 @@ func (a *account) end(v *reservation, o Outcome, now time.Duration) {
 	a.remove(v)
 }
 
-// usage is the used share of r's KV cache: by the blocks in use where the cache is
-// modelled, else by the prompts in flight.
-func (a *account) usage(r *Replica) float64 {
-	used := r.input
+// used is how many tokens of r's KV cache are in use: by the blocks in use where the cache
+// is modelled, else by the prompts in flight.
+func (a *account) used(r *Replica) float64 {
 	if r.cache != nil && r.cache.InUse() > 0 {
-		used = r.cache.InUse() * a.caches.blockTokens
+		return float64(r.cache.InUse() * a.caches.blockTokens)
 	}
-	return float64(used) / float64(max(r.CacheTokens(), 1))
+	return float64(r.input)
 }
+
+// usage is the used share of r's KV cache.
+func (a *account) usage(r *Replica) float64 { return a.used(r) / float64(max(r.CacheTokens(), 1)) }
 
 // inUse estimates how many tokens of r's KV cache its requests use. trust is the weight of
 // the engine's own report. Output limits do not count: most answers are far shorter.
 func (a *account) inUse(r *Replica, trust float64) float64 {
-	used := a.usage(r)
-	if trust > 0 {
-		used += trust * (min(1, max(0, r.signals.KVUsage)) - r.atSignals.usage)
+	if trust == 0 {
+		return a.used(r)
 	}
-	return max(0, used) * float64(max(r.CacheTokens(), 1))
+	beyond := min(1, max(0, r.signals.KVUsage)) - r.atSignals.usage
+	return max(0, a.used(r)+trust*beyond*float64(max(r.CacheTokens(), 1)))
 }
 
 // localLoad counts the load of r, as of the last advance of its prefill queue.

@@ -273,8 +273,9 @@ func (a *admission) thief(best int) int {
 	}
 	use := lateBlocking * v.PrefillUse()
 	blocking := func(i int) float64 {
-		requests, _ := v.Foreign(i)
-		return use * v.Blocking(requests+float64(p.replicas[i].inFlight), v.PrefillCost(i))
+		var l Load
+		v.Load(i, &l)
+		return use * v.Blocking(l.Requests, v.PrefillCost(i))
 	}
 	there := (v.PrefillBacklog(best) + v.PrefillCost(best)) / v.PrefillSpeed(best)
 	for _, i := range a.capacity.idle {

@@ -135,29 +135,8 @@ func (v *View) Throughput(i int) float64 {
 	return own + w*(r.signals.Throughput-own)
 }
 
-// Foreign estimates, from the engine's reports, how many requests replica i has that the
-// pool does not know, and the prefill cost of those that still wait.
-func (v *View) Foreign(i int) (requests, backlog float64) {
-	r := v.Replicas[i]
-	w := r.trust(v.Now)
-	if w == 0 {
-		return 0, 0
-	}
-	s, own := &r.signals, &r.atSignals
-	waiting := float64(s.Waiting) - own.waiting
-	requests = waiting + float64(s.Running) - own.running
-	return w * max(0, requests), w * max(0, waiting) * v.TypicalCost()
-}
-
 // TypicalCost is the mean prefill cost of about the pool's last 512 requests.
 func (v *View) TypicalCost() float64 { return v.pool.load.typical }
-
-// TokensInUse estimates how many tokens of replica i's KV cache its requests use,
-// shared ones counted once. Output counts where the engine reports its usage.
-func (v *View) TokensInUse(i int) float64 {
-	r := v.Replicas[i]
-	return v.pool.account.inUse(r, r.trust(v.Now))
-}
 
 // Generated estimates the mean number of output tokens that a running request has so far,
 // from what engines report of their caches; 0 if none does.

@@ -79,13 +79,13 @@ const overtaken = 2
 type prefillQueue struct {
 	first, last int32 // reservations; 0 = none
 	n           int
-	uncached    int           // prompt tokens of all in the queue
 	cost        float64       // of all in the queue
-	long        [maxBands]int // long prompts in it, by band
 	since       time.Duration // when the first one was begun
+	speed       rateEstimator
+	uncached    int           // prompt tokens of all in the queue
 	measured    time.Duration // since when done is counted
 	done        float64       // cost that has left the queue since measured
-	speed       rateEstimator
+	long        [maxBands]int // long prompts in it, by band
 }
 
 // speedNoise is the ratio within which the speed of a replica counts as equal to the

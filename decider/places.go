@@ -41,10 +41,14 @@ func (l *loadEstimate) findPlaces(r *Replica, now time.Duration) {
 // place for it, beside so many others. It is 0 unless the engine was seen to run no more
 // sequences.
 func (r *Replica) PlaceWait(others float64, now time.Duration) float64 {
-	p := &r.places
-	if p.most.found == 0 {
+	if r.places.most.found == 0 {
 		return 0
 	}
+	return r.places.wait(others, now)
+}
+
+// wait is PlaceWait where the engine was seen to run no more.
+func (p *places) wait(others float64, now time.Duration) float64 {
 	most := p.most.limit(now)
 	if beyond := others + 1 - float64(most); most > 0 && beyond > 0 {
 		return beyond / max(p.ends.rate(now), 1/demandMemory.Seconds())

@@ -9,14 +9,18 @@ import (
 // Replica is one engine server of a pool. Its fields belong to the pool's
 // lock; the methods are for policies, which run under it.
 type Replica struct {
-	name    string
-	address string
-	rank    string // of its engine, in the words of a header; "" = the engine has none
-	role    Role
-	zone    string
-	node    string
-	index   int // in the pool's list; -1 once removed
-	slot    int // a small number that no other member has; see assignSlots
+	// What policies read of every replica comes first, in few cache lines.
+	index       int            // in the pool's list; -1 once removed
+	slot        int            // a small number that no other member has; see assignSlots
+	inFlight    int            // reservations
+	input       int            // prompt tokens of them
+	cacheTokens int            // size of its KV cache, as configured, reported or assumed
+	cacheSeen   int            // most tokens known to be in it at one time
+	computed    float64        // prompt tokens, see turnover
+	cache       *kvcache.Cache // what it holds; nil = the pool keeps no model
+	signals     Signals        // what the engine last reported
+	places      places         // sequences of its engine
+	prefill     prefillQueue
 
 	weight    int // relative share; 0 = draining
 	limit     int // most requests in flight; 0 = none
@@ -24,18 +28,23 @@ type Replica struct {
 	unhealthy bool // by the agent's own checks
 	draining  bool
 	listed    bool          // named in the configuration, not found at the proxy
-	since     time.Duration // when it was last seen to come up
 	seen      bool          // it has been seen to work since
+	since     time.Duration // when it was last seen to come up
 
-	inFlight  int           // reservations
-	fromPeers int           // of these, those that other agents made
+	name    string
+	address string
+	rank    string // of its engine, in the words of a header; "" = the engine has none
+	role    Role
+	zone    string
+	node    string
+
+	fromPeers int           // of its reservations, those that other agents made
 	peersAt   time.Duration // when one last reported on the replica; 0 = never
-	waiting   int           // of these, before their first byte
+	waiting   int           // of its reservations, before their first byte
 	remote    int           // of these, those whose prompts are computed elsewhere
 	moving    int           // prompt tokens computed here, or to be, that decode replicas wait for
 	movedAt   time.Duration // when the last of these had arrived
 	tokens    int           // prompt and expected output tokens of the reservations
-	input     int           // of these, prompt tokens
 
 	digest   digest // scratch
 	near     int    // 2 = on the agent's own node, 1 = in its zone, 0 = elsewhere
@@ -43,16 +52,11 @@ type Replica struct {
 	taken    perSecond // requests given to it
 	ttft     latency   // of those it served
 
-	computed      float64        // prompt tokens, see turnover
-	cache         *kvcache.Cache // what it holds; nil = the pool keeps no model
-	cacheTokens   int            // size of its KV cache, as configured, reported or assumed
-	cacheSeen     int            // most tokens known to be in it at one time
-	contextTokens int            // of its models, the longest; 0 = not reported
-	blockTokens   int            // in a block of its cache; 0 = not reported
-	blocksSeen    bool           // blockTokens is from its KV-cache events, not its metrics
-	signals       Signals        // what the engine last reported
-	atSignals     localLoad      // what was counted here when it reported them
-	trusted       struct {       // the last result of trust
+	contextTokens int       // of its models, the longest; 0 = not reported
+	blockTokens   int       // in a block of its cache; 0 = not reported
+	blocksSeen    bool      // blockTokens is from its KV-cache events, not its metrics
+	atSignals     localLoad // what was counted here when it reported them
+	trusted       struct {  // the last result of trust
 		age    time.Duration
 		weight float64
 	}
@@ -61,7 +65,6 @@ type Replica struct {
 	firstTokens   firstTokens
 	promptWindow  promptWindow // of its prompts, to learn the bytes per token
 	reported      reportedTokens
-	prefill       prefillQueue
 
 	atProxy     int       // requests that the proxy has for it, if it counts them
 	atQueue     int       // of these, in its queue
@@ -71,7 +74,6 @@ type Replica struct {
 	shortfall   shortfall // of requests that it holds, against those reserved
 
 	concurrency concurrency // the learned limit of its requests
-	places      places      // sequences of its engine
 
 	health
 

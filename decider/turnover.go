@@ -34,4 +34,4 @@ func (t *turnover) fade(replicas []*Replica) {
 // Turnover is how much r has computed while the pool computed as much as all its caches
 // hold, in sizes of its own cache. The more it is, the sooner what is put there displaces
 // something of use: an empty cache has 0, and 1 is the mean once all are full.
-func (r *Replica) Turnover() float64 { return r.computed / max(float64(r.CacheTokens()), 1) }
+func (r *Replica) Turnover() float64 { return r.computed / float64(max(r.CacheTokens(), 1)) }

@@ -98,6 +98,15 @@ func (v *View) tokens(blocks int32) int {
 //
 // While requests are held it includes those that are likely to be sent there first.
 func (v *View) PrefillBacklog(i int) float64 {
+	if v.Replicas[i].prefill.n == 0 && len(v.ahead) == 0 {
+		return 0
+	}
+	return v.prefillBacklog(i)
+}
+
+// prefillBacklog is PrefillBacklog where something may be queued. Some of these methods are
+// in two parts so that the first is inlined.
+func (v *View) prefillBacklog(i int) float64 {
 	x := 0.0
 	if r := v.Replicas[i]; r.prefill.n > 0 {
 		x = v.pool.load.backlog(r, v.Now)
@@ -117,9 +126,12 @@ func (v *View) PrefillQueueTokens(i int) int { return v.Replicas[i].prefill.unca
 
 // PrefillCost is the prefill cost of this request on replica i, in the tokens of
 // PrefillBacklog.
-func (v *View) PrefillCost(i int) float64 {
+func (v *View) PrefillCost(i int) float64 { return v.CostAfter(v.Cached(i)) }
+
+// CostAfter is PrefillCost where that many tokens of the prompt are cached.
+func (v *View) CostAfter(cached int) float64 {
 	m := &v.memo
-	if uncached := v.input - v.Cached(i); uncached != m.uncached {
+	if uncached := v.input - cached; uncached != m.uncached {
 		m.uncached, m.cost = uncached, prefillCost(uncached, v.input)
 	}
 	return m.cost

@@ -4,13 +4,13 @@ package decider
 // cheapest first, ties in random order. cost is called once for each candidate,
 // with its position in Candidates and its replica.
 func (v *View) Least(dst []int, n int, cost func(c int, r *Replica) float64) []int {
-	return v.least(dst, n, cost, func(int) uint64 { return v.Rand.Uint64() })
+	return v.least(dst, n, cost, false)
 }
 
 // LeastEmptiest is Least with ties ordered by how full the caches are, emptiest first;
 // about equally full ones are in random order.
 func (v *View) LeastEmptiest(dst []int, n int, cost func(c int, r *Replica) float64) []int {
-	return v.least(dst, n, cost, func(i int) uint64 { return v.Replicas[i].fullness()<<60 | v.Rand.Uint64()>>4 })
+	return v.least(dst, n, cost, true)
 }
 
 // fullness is how full the cache of r is, in sixteenths.
@@ -26,24 +26,34 @@ func (r *Replica) fullness() uint64 {
 	return min(15, held/size)
 }
 
-// least is Least with ties in the order of what tie returns for a replica.
-func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, tie func(i int) uint64) []int {
+// tie orders replicas of the same cost: at random, after how full they are if that counts.
+func (v *View) tie(r *Replica, emptiest bool) uint64 {
+	x := v.Rand.Uint64()
+	if emptiest {
+		x = r.fullness()<<60 | x>>4
+	}
+	return x
+}
+
+// least is Least, or LeastEmptiest.
+func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, emptiest bool) []int {
 	var best [3]float64
 	var ties [3]uint64
 	start, found := len(dst), 0
 	n = min(n, len(best))
 	for c, i := range v.Candidates {
-		x, t := cost(c, v.Replicas[i]), uint64(0)
+		r := v.Replicas[i]
+		x, t := cost(c, r), uint64(0)
 		if found == n {
 			if x > best[n-1] {
 				continue
 			}
-			t = tie(i)
+			t = v.tie(r, emptiest)
 			if x == best[n-1] && t >= ties[n-1] {
 				continue
 			}
 		} else {
-			t = tie(i)
+			t = v.tie(r, emptiest)
 			dst = append(dst, 0)
 			found++
 		}

@@ -12,18 +12,18 @@ import "sort"
 // has entries only for the blocks that requests use: a block is present because the engine
 // reported it, or because it is reserved.
 type Cache struct {
+	capacity int // blocks
+	n        int // entries in use
+	used     int // entries reserved or pinned
+	running  int // entries pinned
+	unkeyed  int // pinned blocks without a key
 	slot     int
-	index    *index // nil = closed
 	bit      uint64 // the replica's in the index
-	capacity int    // blocks
+	index    *index // nil = closed
 
 	entries []entry  // entries[0] is the head of the list of evictable blocks
 	table   []uint32 // places in entries by key, open addressed; 0 = empty
-	n       int      // entries in use
 	free    uint32   // first of the unused entries, linked by next
-	unkeyed int      // pinned blocks without a key
-	used    int      // entries reserved or pinned
-	running int      // entries pinned
 	source  uint64   // who reports the blocks; 0 = they are predicted
 
 	model *Model

@@ -84,15 +84,15 @@ func (LeastWork) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
 func (LeastWork) Rank(r *decider.Request, v *decider.View, dst []int) []int {
-	return leastWork(r, v, dst, &early, v.PrefillCost)
+	return leastWork(r, v, dst, &early)
 }
 
 // ownRate is the block request rate that a conversation causes by itself, by its
 // last turn. Its return does not mean that another replica needs the prefix.
 const ownRate = 1.0
 
-// leastWork ranks by least work. own is the request's own work on a replica.
-func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own func(i int) float64) []int {
+// leastWork ranks by least work.
+func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int {
 	queued := 0
 	for _, i := range v.Candidates {
 		queued += v.PrefillQueueLen(i)
@@ -101,17 +101,22 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 	copying, use := 1+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
 	best, grows := v.BestCached(), growsBy*v.Generated()
+	fresh := float64(max(0, r.Input-best)) // what no replica has cached
+	if w.late {
+		fresh = min(fresh, v.TypicalCost())
+	}
+	var l decider.Load
 	return v.LeastEmptiest(dst, 3, func(c int, replica *decider.Replica) float64 {
 		i := v.Candidates[c]
-		foreign, foreignBacklog := v.Foreign(i)
-		queue, work, speed := v.PrefillBacklog(i)+foreignBacklog, own(i), v.PrefillSpeed(i)
-		m := float64(replica.InFlight()) + foreign
-		displacing, deep := float64(max(0, r.Input-best)), 0.0
-		if w.late {
-			displacing = min(displacing, v.TypicalCost())
+		v.Load(i, &l)
+		cached, deep := v.Cached(i), 0.0
+		queue, m, speed, inUse := l.Backlog, l.Requests, l.Speed, l.InUse
+		work := float64(r.Input - cached)
+		if !w.late {
+			work = v.CostAfter(cached)
 		}
-		space := replica.Turnover() * displacing
-		if lacks := best - v.Cached(i); lacks > 0 {
+		space := replica.Turnover() * fresh
+		if lacks := best - cached; lacks > 0 {
 			rate, age := v.BlockRequests(i)
 			uses, missing := max(0, rate-ownRate), v.DuplicateCost(i)
 			switch {
@@ -128,15 +133,17 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights, own f
 			}
 			work -= min(work, missing) * (1 - 1/(1+copyShared*lasts*uses))
 		}
-		crowd := (queue + work) * crowds * m
-		length := v.Length(work)
-		blocking := use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
+		crowd, blocking := 0.0, 0.0
+		if m > 0 {
+			length := v.Length(work)
+			crowd = (queue + work) * crowds * m
+			blocking = use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
+		}
 		work += deep // crowd and blocking stay in tokens
-		inUse := v.TokensInUse(i)
 		decode := perRequest*m + perToken*inUse
 		// Shared blocks take space once.
 		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
-		full := fullCache * float64(replica.CacheTokens())
+		full := fullCache * l.CacheTokens
 		pressure := 0.0
 		if grown := needed + m*grows - full; grown > 0 {
 			excess := max(0, needed-full)

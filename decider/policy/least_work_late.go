@@ -21,7 +21,7 @@ func (LeastWorkLate) UsesPrefix() bool { return true }
 
 // Rank implements Policy.
 func (LeastWorkLate) Rank(r *decider.Request, v *decider.View, dst []int) []int {
-	return leastWork(r, v, dst, &late, func(i int) float64 { return float64(r.Input - v.Cached(i)) })
+	return leastWork(r, v, dst, &late)
 }
 
 var (
