@@ -101,12 +101,12 @@ func (v *View) PrefillBacklog(i int) float64 {
 	if v.Replicas[i].prefill.n == 0 && len(v.ahead) == 0 {
 		return 0
 	}
-	return v.prefillBacklog(i)
+	return prefillBacklog(v, i)
 }
 
-// prefillBacklog is PrefillBacklog where something may be queued. Some of these methods are
-// in two parts so that the first is inlined.
-func (v *View) prefillBacklog(i int) float64 {
+// prefillBacklog is PrefillBacklog where something may be queued. It is apart so that the
+// rest is inlined.
+func prefillBacklog(v *View, i int) float64 {
 	x := 0.0
 	if r := v.Replicas[i]; r.prefill.n > 0 {
 		x = v.pool.load.backlog(r, v.Now)

@@ -27,12 +27,11 @@ func (r *Replica) fullness() uint64 {
 }
 
 // tie orders replicas of the same cost: at random, after how full they are if that counts.
-func (v *View) tie(r *Replica, emptiest bool) uint64 {
-	x := v.Rand.Uint64()
+func tie(r *Replica, random uint64, emptiest bool) uint64 {
 	if emptiest {
-		x = r.fullness()<<60 | x>>4
+		return r.fullness()<<60 | random>>4
 	}
-	return x
+	return random
 }
 
 // least is Least, or LeastEmptiest.
@@ -48,12 +47,12 @@ func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, emp
 			if x > best[n-1] {
 				continue
 			}
-			t = v.tie(r, emptiest)
+			t = tie(r, v.Rand.Uint64(), emptiest)
 			if x == best[n-1] && t >= ties[n-1] {
 				continue
 			}
 		} else {
-			t = v.tie(r, emptiest)
+			t = tie(r, v.Rand.Uint64(), emptiest)
 			dst = append(dst, 0)
 			found++
 		}

@@ -119,6 +119,9 @@ func cfgs(t testing.TB, dir, name string) (files []File) {
 // Log returns what HAProxy wrote to its standard output and error so far.
 func (p *Proc) Log() string { return p.log.String() }
 
+// Pid is the id of its newest process.
+func (p *Proc) Pid() string { return strconv.Itoa(p.cur.cmd.Process.Pid) }
+
 // Reload starts a new process that takes over the listeners, from the old one's
 // runtime API where it exposes them, and lets the old one finish what it has in
 // flight. It returns when the new one runs and the old one takes no more. (A master process would run the

@@ -126,6 +126,9 @@ func (h *HAProxy) State(replica, state string) {
 	h.Command("set server " + Pool + "/" + replica + " state " + state)
 }
 
+// Serving implements Proxy.
+func (h *HAProxy) Serving() []string { return []string{h.Proc.Pid()} }
+
 // Questions implements Proxy.
 func (h *HAProxy) Questions(m map[string]float64) int { return int(m["pointsman_spoe_messages_total"]) }
 

@@ -92,6 +92,9 @@ func (n *Nginx) ReloadRendered() {
 // Crash kills the workers; the master starts others.
 func (n *Nginx) Crash() { n.T.Helper(); n.Proc.KillWorkers() }
 
+// Serving implements Proxy.
+func (n *Nginx) Serving() []string { return n.Proc.Workers() }
+
 // Questions implements Proxy.
 func (n *Nginx) Questions(m map[string]float64) int {
 	return int(m[`pointsman_decision_seconds_count{proxy="nginx"}`])

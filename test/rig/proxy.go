@@ -78,6 +78,8 @@ type Proxy interface {
 	// starts such a one, which serves a web site besides.
 	Forms() []string
 	Attach(form, web string, engines Attached)
+	// Serving are the ids of its processes that serve requests.
+	Serving() []string
 	// Questions counts what the agent was asked, of its metrics.
 	Questions(metrics map[string]float64) int
 	// Troubles are the metrics that stay 0 unless something is wrong.
