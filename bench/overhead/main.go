@@ -144,7 +144,7 @@ func (b *bench) addHAProxy(name, socket, feed string, pool templates.Pool) {
 	for _, f := range files {
 		text := f.Text
 		if name == "plain" {
-			text = withoutAgent(text)
+			text = stand.WithoutAgent(text)
 		}
 		check(os.WriteFile(filepath.Join(dir, f.Name), []byte(text), 0o600))
 	}
@@ -164,20 +164,6 @@ func (b *bench) waitFor(name, front string) {
 	}
 	check(err)
 	b.variants = append(b.variants, v)
-}
-
-// withoutAgent removes the filter, the request to the agent, and the feed.
-func withoutAgent(text string) string {
-	var keep []string
-	for line := range strings.Lines(text) {
-		l := strings.TrimSpace(line)
-		if strings.HasPrefix(l, "filter spoe") || strings.HasPrefix(l, "http-request send-spoe-group") ||
-			strings.HasPrefix(l, "log ") && strings.Contains(l, " format raw ") { // by the ring and by datagrams
-			continue
-		}
-		keep = append(keep, line)
-	}
-	return strings.Join(keep, "")
 }
 
 func (b *bench) start(command string, args ...string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"pointsman/bench/stand"
 	"pointsman/templates"
 )
 
@@ -55,18 +56,9 @@ func (b *bench) addNginx(name, socket, feed string, pool templates.Pool) {
 	check(err)
 	text := files[0].Text
 	if plain {
-		before, after, ok := strings.Cut(text, "proxy_pass http://"+templates.NginxAgent+";")
-		if !ok {
-			log.Fatal("the template does not pass requests to the agent")
-		}
-		text = before + "proxy_pass http://" + templates.NginxUpstream("llama", "") + ";" + after
-		var keep []string
-		for line := range strings.Lines(text) {
-			if !strings.Contains(line, "syslog:") {
-				keep = append(keep, line)
-			}
-		}
-		text = strings.Join(keep, "")
+		var err error
+		text, err = stand.NginxWithoutAgent(text, "llama")
+		check(err)
 	}
 	conf := filepath.Join(dir, templates.NginxFile)
 	check(os.WriteFile(conf, []byte(text), 0o600))

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"pointsman/bench/stand"
+	"pointsman/templates"
 )
 
 var (
@@ -34,6 +35,7 @@ var (
 	ngFlag  = flag.String("nginx", "nginx", "command that runs nginx, likewise")
 	limit   = flag.Duration("limit", 30*time.Minute, "after this time it ends without a result")
 	replica = flag.String("replica", "", "internal: serve replicas on this address")
+	null    = flag.String("null", "", "internal: be an agent that does nothing, for haproxy or nginx, on the socket and with the feed in the arguments")
 	count   = flag.Int("replicas", 1, "internal")
 	delay   = flag.Duration("delay", 0, "internal")
 )
@@ -55,6 +57,9 @@ func main() {
 	flag.Parse()
 	if *replica != "" {
 		log.Fatal(stand.ServeReplicas(*count, *replica, *delay))
+	}
+	if *null != "" {
+		log.Fatal(stand.ServeNull(*null, flag.Arg(0), flag.Arg(1), upstreams()))
 	}
 	haproxy, nginx = command(*haFlag), command(*ngFlag)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -126,10 +131,19 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*out, []byte(page), 0o644)
 }
 
-// choose returns the rivals of those names, or all of them without names.
+// upstreams are the names of the replicas in a rendered nginx.
+func upstreams() (names []string) {
+	for i := range fleet {
+		names = append(names, templates.NginxUpstream("llama", fmt.Sprintf("r%d", i+1)))
+	}
+	return names
+}
+
+// choose returns the rivals of those names. Without names it returns all but those that
+// show what a part costs.
 func choose(names string) ([]*rival, error) {
 	if names == "" {
-		return rivals, nil
+		return slices.DeleteFunc(slices.Clone(rivals), func(r *rival) bool { return r.part }), nil
 	}
 	var chosen []*rival
 	var known []string

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,11 @@ import (
 	"pointsman/templates"
 )
 
-// plainHAProxy is a configuration that a careful user writes by hand, without an agent.
-func plainHAProxy(s *scene) error {
+// plainHAProxy is a configuration that a careful user writes by hand, without an agent. log
+// is the lines for a log in its defaults, if it has one.
+func plainHAProxy(s *scene, log string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "global\n  maxconn 4096\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 600s\n  timeout server 600s\n  retries 2\n  option redispatch\nfrontend in\n  bind %s\n  default_backend llama\nbackend llama\n  balance roundrobin\n  option httpchk GET /health\n", s.front)
+	fmt.Fprintf(&b, "global\n  maxconn 4096\ndefaults\n  mode http\n%s  timeout connect 5s\n  timeout client 600s\n  timeout server 600s\n  retries 2\n  option redispatch\nfrontend in\n  bind %s\n  default_backend llama\nbackend llama\n  balance roundrobin\n  option httpchk GET /health\n", log, s.front)
 	for i, e := range s.engines {
 		fmt.Fprintf(&b, "  server r%d %s check inter 2s fall 2 rise 1\n", i+1, e)
 	}
@@ -74,6 +76,24 @@ http {
 // ours is a proxy as pointsman renders it, and the agent with its default policy. more is
 // added to the keys of haproxy.
 func ours(s *scene, onNginx bool, more string) error {
+	return rendered(s, onNginx, more, func(_, _, yaml string) error { return s.run(binary, "serve", "--config", yaml) })
+}
+
+// doNothing is the same proxy with an agent that does nothing.
+func doNothing(s *scene, onNginx bool, more string) error {
+	proxy := "haproxy"
+	if onNginx {
+		proxy = "nginx"
+	}
+	return rendered(s, onNginx, more, func(socket, feed, _ string) error { return s.run(self, "-null", proxy, socket, feed) })
+}
+
+// unasked is the same proxy without an agent and its feed.
+func unasked(s *scene, onNginx bool, more string) error { return rendered(s, onNginx, more, nil) }
+
+// rendered starts a proxy as pointsman renders it, with the agent that agent starts; nil =
+// none.
+func rendered(s *scene, onNginx bool, more string, agent func(socket, feed, yaml string) error) error {
 	feed, err := stand.FreePort()
 	if err != nil {
 		return err
@@ -99,14 +119,16 @@ func ours(s *scene, onNginx bool, more string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.run(binary, "serve", "--config", yaml); err != nil {
-		return err
+	if agent != nil {
+		if err := agent(socket, feed, yaml); err != nil {
+			return err
+		}
 	}
 	var argv []string
 	if onNginx {
-		argv, err = renderNginx(s, socket, feed, pool)
+		argv, err = renderNginx(s, socket, feed, pool, agent == nil)
 	} else {
-		argv, err = renderHAProxy(s, yaml)
+		argv, err = renderHAProxy(s, yaml, agent == nil)
 	}
 	if err != nil {
 		return err
@@ -116,8 +138,8 @@ func ours(s *scene, onNginx bool, more string) error {
 	return err
 }
 
-// renderHAProxy renders with the command, like a user.
-func renderHAProxy(s *scene, yaml string) ([]string, error) {
+// renderHAProxy renders with the command, like a user; unasked removes the agent.
+func renderHAProxy(s *scene, yaml string, unasked bool) ([]string, error) {
 	text, err := haproxyVersion()
 	if err != nil {
 		return nil, err
@@ -130,11 +152,21 @@ func renderHAProxy(s *scene, yaml string) ([]string, error) {
 	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("pointsman %s: %s", strings.Join(args, " "), out)
 	}
-	return append(slices.Clone(haproxy), "-db", "-f", filepath.Join(s.folder, templates.ConfigFile)), nil
+	path := filepath.Join(s.folder, templates.ConfigFile)
+	if unasked {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := s.write(templates.ConfigFile, stand.WithoutAgent(string(text))); err != nil {
+			return nil, err
+		}
+	}
+	return append(slices.Clone(haproxy), "-db", "-f", path), nil
 }
 
 // renderNginx renders the template with the folders of the scene in place of the system's.
-func renderNginx(s *scene, socket, feed string, pool templates.Pool) ([]string, error) {
+func renderNginx(s *scene, socket, feed string, pool templates.Pool, unasked bool) ([]string, error) {
 	host, _, err := net.SplitHostPort(s.front)
 	if err != nil || host == "" {
 		return nil, fmt.Errorf("front %q: %w", s.front, err)
@@ -146,6 +178,12 @@ func renderNginx(s *scene, socket, feed string, pool templates.Pool) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	path, err := s.write(templates.NginxFile, files[0].Text)
+	text := files[0].Text
+	if unasked {
+		if text, err = stand.NginxWithoutAgent(text, pool.Name); err != nil {
+			return nil, err
+		}
+	}
+	path, err := s.write(templates.NginxFile, text)
 	return append(slices.Clone(nginx), templates.NginxArguments(s.folder, path)...), err
 }

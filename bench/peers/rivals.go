@@ -24,20 +24,36 @@ type rival struct {
 	version func() (string, error)
 	command string // how it is started, for the reader
 	missing string // why it cannot start, if that is known beforehand
+	part    bool   // it shows what a part of pointsman costs, and runs only if it is named
 }
 
 // rivals are all rivals, in the order of the tables.
 var rivals = []*rival{
-	{name: "haproxy", title: "plain HAProxy", start: plainHAProxy, version: haproxyVersion, command: "`balance roundrobin`, connections kept, health checks, no log"},
+	{name: "haproxy", title: "plain HAProxy", start: func(s *scene) error { return plainHAProxy(s, "") }, version: haproxyVersion, command: "`balance roundrobin`, connections kept, health checks, no log"},
 	{name: "pointsman-haproxy", title: "**HAProxy + pointsman**", base: "haproxy", start: func(s *scene) error { return ours(s, false, "") }, version: ownVersion,
 		command: "as `pointsman render haproxy` writes it, default policy"},
 	{name: "pointsman-haproxy-new", title: "**HAProxy + pointsman, new connections**", base: "haproxy", start: func(s *scene) error { return ours(s, false, "retry_sent: false") }, version: ownVersion,
 		command: "the same with `haproxy.retry_sent: false`: each request has a new connection to its replica"},
 	{name: "pointsman-haproxy-small", title: "**HAProxy + pointsman, small requests**", base: "haproxy", start: func(s *scene) error { return ours(s, false, "bufsize: 32KiB") }, version: ownVersion,
 		command: "the same with `haproxy.bufsize: 32KiB`, for requests up to 23 KB"},
+	{name: "haproxy-log", title: "plain HAProxy with a log", base: "haproxy", part: true, version: haproxyVersion,
+		start:   func(s *scene) error { return plainHAProxy(s, "  log /dev/log local0\n  option httplog\n") },
+		command: "the same with `log /dev/log local0` and `option httplog`, as rendered configurations have"},
+	{name: "haproxy-rules", title: "our rules, nobody asked", base: "haproxy", part: true, start: func(s *scene) error { return unasked(s, false, "") }, version: haproxyVersion,
+		command: "as `pointsman render haproxy` writes it, without the lines for the agent and its feed"},
+	{name: "haproxy-rules-small", title: "the same, small requests", base: "haproxy", part: true, start: func(s *scene) error { return unasked(s, false, "bufsize: 32KiB") }, version: haproxyVersion,
+		command: "the same with `haproxy.bufsize: 32KiB`"},
+	{name: "haproxy-nothing", title: "HAProxy + an agent that does nothing", base: "haproxy", part: true, start: func(s *scene) error { return doNothing(s, false, "") }, version: haproxyVersion,
+		command: "as `pointsman render haproxy` writes it; the agent answers each question at once without a decision"},
+	{name: "haproxy-nothing-small", title: "the same, small requests", base: "haproxy", part: true, start: func(s *scene) error { return doNothing(s, false, "bufsize: 32KiB") }, version: haproxyVersion,
+		command: "the same with `haproxy.bufsize: 32KiB`"},
 	{name: "nginx", title: "plain nginx", start: plainNginx, version: nginxVersion, command: "round robin, `keepalive 64`, `proxy_buffering off`, no log"},
 	{name: "pointsman-nginx", title: "**nginx + pointsman**", base: "nginx", start: func(s *scene) error { return ours(s, true, "") }, version: ownVersion,
 		command: "as `pointsman render nginx` writes it, default policy"},
+	{name: "nginx-rules", title: "our rules, nobody asked (nginx)", base: "nginx", part: true, start: func(s *scene) error { return unasked(s, true, "") }, version: nginxVersion,
+		command: "as `pointsman render nginx` writes it, but passed to the pool and not to the agent, and without its feed"},
+	{name: "nginx-nothing", title: "nginx + an agent that does nothing", base: "nginx", part: true, start: func(s *scene) error { return doNothing(s, true, "") }, version: nginxVersion,
+		command: "as `pointsman render nginx` writes it; the agent answers each question at once with the next replica"},
 	router("sglang", "SGLang router", "sglang-router", "{bin}/python -m sglang_router.launch_router --host {host} --port {port} --worker-urls {urls} --policy cache_aware --prometheus-host 127.0.0.1 --prometheus-port {free} --log-level warn"),
 	router("smg", "SMG", "smg", "{bin}/smg launch --host {host} --port {port} --worker-urls {urls} --policy cache_aware --disable-tokenizer-autoload --prometheus-host 127.0.0.1 --prometheus-port {free} --log-level warn"),
 	router("vllm-router", "vLLM router", "vllm-router", "{bin}/vllm-router --host {host} --port {port} --worker-urls {urls} --policy cache_aware --prometheus-host 127.0.0.1 --prometheus-port {free} --log-level warning"),

@@ -1,4 +1,4 @@
-package main
+package stand
 
 import (
 	"strings"
@@ -25,7 +25,7 @@ func TestWithoutAgent(t *testing.T) {
 				continue
 			}
 			var uses []string
-			for line := range strings.Lines(withoutAgent(f.Text)) {
+			for line := range strings.Lines(WithoutAgent(f.Text)) {
 				if l := strings.TrimSpace(line); strings.HasPrefix(l, "filter ") || strings.HasPrefix(l, "http-request send-spoe-group") ||
 					strings.HasPrefix(l, "log ring@") || strings.HasPrefix(l, "log 127.0.0.1:9901") {
 					uses = append(uses, l)
