@@ -8,16 +8,16 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// The longest recording over a connection, and how long its reader may block it.
-const (
-	maxRecording   = 7 * 24 * time.Hour
-	recordingStall = 10 * time.Second
-)
+// MaxRecording is the longest recording over a connection.
+const MaxRecording = 7 * 24 * time.Hour
+
+// recordingStall is how long the reader of a recording may block it.
+const recordingStall = 10 * time.Second
 
 // record streams the requests that end from now on, for ?for=1h at most.
 func (s *Server) record(ctx *fasthttp.RequestCtx) {
 	most, err := time.ParseDuration(string(ctx.QueryArgs().Peek("for")))
-	if err != nil || most <= 0 || most > maxRecording {
+	if err != nil || most <= 0 || most > MaxRecording {
 		ctx.Error("want for=DURATION of up to 168h\n", fasthttp.StatusBadRequest)
 		return
 	}

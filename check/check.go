@@ -97,6 +97,9 @@ func Run(w io.Writer, r *resolve.Config, o Options) error {
 }
 
 func (rep *report) all(c *resolve.Config, o Options) error {
+	if err := o.checkBackends(); err != nil {
+		return err
+	}
 	if n := len(c.Pools); n == 1 {
 		fmt.Fprintf(rep, "%s: ok, 1 pool\n", o.Name)
 	} else {
@@ -130,6 +133,9 @@ func Lint(w io.Writer, o Options) error {
 }
 
 func (rep *report) lint(o Options) error {
+	if err := o.checkBackends(); err != nil {
+		return err
+	}
 	n := len(rep.Findings)
 	if len(o.HAProxyConfig) > 0 {
 		files, err := readFiles(o.HAProxyConfig)

@@ -80,6 +80,11 @@ func (l *Live) steps() bool {
 var ErrLive = errors.New("not all steps were seen; see docs/troubleshooting.md")
 
 func live(o LiveOptions) (*Live, error) {
+	for _, h := range o.Headers {
+		if _, _, err := client.ParseHeader(h); err != nil {
+			return nil, err
+		}
+	}
 	agent := client.Client(o.Admin)
 	model, err := o.model(agent)
 	if err != nil {
@@ -196,11 +201,10 @@ func (o *LiveOptions) do(ctx context.Context, method, url string, body io.Reader
 		req.Header.Set(name, value)
 	}
 	for _, h := range o.Headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return nil, fmt.Errorf("header %q: want 'name: value'", h)
+		name, value, err := client.ParseHeader(h)
+		if err != nil {
+			return nil, err
 		}
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if strings.EqualFold(name, "host") {
 			req.Host = value
 		}

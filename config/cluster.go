@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -88,17 +89,24 @@ func (v *validator) clusterNATS() {
 	if c.Listen != "" || len(c.Peers) > 0 {
 		v.refuse("cluster", "want either listen and peers, for the NATS inside the agents, or nats, for one that runs elsewhere")
 	}
-	for one := range strings.SplitSeq(c.NATS, ",") {
+	if err := CheckNATS(c.NATS); err != nil {
+		v.refuse("cluster.nats", "%v", err)
+	}
+}
+
+// CheckNATS checks URLs of NATS servers, with commas between them. Its errors are without
+// the URLs, which may hold a password.
+func CheckNATS(urls string) error {
+	for one := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls"}, u.Scheme) {
-			v.refuse("cluster.nats", "not the URL of a NATS server; want nats://host:4222 or tls://host:4222, several with commas between them")
-			return // without the value, which may hold a password
+			return errors.New("not the URL of a NATS server; want nats://host:4222 or tls://host:4222, several with commas between them")
 		}
 		if _, has := u.User.Password(); u.User != nil && !has {
-			v.refuse("cluster.nats", "a user without a password; want nats://user:password@host:4222")
-			return
+			return errors.New("a user without a password; want nats://user:password@host:4222")
 		}
 	}
+	return nil
 }
 
 // clusterListen checks what goes with the NATS inside the agents.

@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/bytedance/sonic"
 
+	"pointsman/config"
+	"pointsman/misuse"
 	"pointsman/sim"
 	"pointsman/sim/replay"
 	"pointsman/sim/trace"
@@ -55,11 +58,26 @@ const most = 10 * time.Minute
 // Run plays the scenario and prints the results to standard output. It fails
 // when any request does.
 func Run(ctx context.Context, o Options) error {
-	if o.Requests < 10 || o.Replicas < 1 || o.Replicas > 64 || !(o.Load > 0 && o.Load <= 2) || !(o.Speed > 0) {
+	if err := o.validate(); err != nil {
+		return misuse.Of(err)
+	}
+	o.Agents = max(o.Agents, 1)
+	if o.Scenario == Priorities {
+		return o.priorities(ctx)
+	}
+	return o.mixed(ctx)
+}
+
+// validate returns an error that says why the options are unusable.
+func (o *Options) validate() error {
+	if o.Requests < 10 || o.Replicas < 1 || o.Replicas > 64 || !(o.Load > 0 && o.Load <= 2) || !(o.Speed > 0) || math.IsInf(o.Speed, 0) {
 		return errors.New("want at least 10 requests, 1 to 64 replicas, a load up to 2 and a speed above 0")
 	}
-	if o.Agents = max(o.Agents, 1); o.Agents > 16 || o.Proxies > 16 {
-		return errors.New("want at most 16 agents and proxies")
+	if o.Agents < 0 || o.Agents > 16 || o.Proxies < 0 || o.Proxies > 16 {
+		return errors.New("want 1 to 16 agents, and at most 16 proxies")
+	}
+	if o.Proxy == "" {
+		return errors.New("--proxy is empty")
 	}
 	names := strings.Split(o.Proxy, ",")
 	for i, name := range names {
@@ -67,13 +85,18 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("--%s is empty", name)
 		}
 	}
-	if len(names) > o.Agents {
+	if len(names) > max(o.Agents, 1) {
 		return fmt.Errorf("%d kinds of proxies need an agent each: --agents %d", len(names), len(names))
 	}
-	if o.Scenario == Priorities {
-		return o.priorities(ctx)
+	if o.NATS != "" {
+		if err := config.CheckNATS(o.NATS); err != nil {
+			return fmt.Errorf("--nats: %w", err)
+		}
 	}
-	return o.mixed(ctx)
+	if o.Scenario == Priorities && (len(o.Policies) != 1 || o.Policies[0].Late) {
+		return errors.New("the scenario compares one policy without and with bands; want one that does not hold requests by itself")
+	}
+	return nil
 }
 
 // progress is where progress is shown.
@@ -98,7 +121,7 @@ func (o *Options) paced(calls []call) (*trace.Trace, float64, error) {
 	}
 	saturation, err := replay.Saturation(t, o.setup())
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, misuse.Of(err)
 	}
 	rate := o.Load * saturation
 	pace(calls, rate)

@@ -38,9 +38,6 @@ type PriorityRun struct {
 
 // priorities plays chat and batch on two stages, without bands and with them.
 func (o *Options) priorities(ctx context.Context) error {
-	if len(o.Policies) != 1 || o.Policies[0].Late {
-		return errors.New("the scenario compares one policy without and with bands; want one that does not hold requests by itself")
-	}
 	calls, err := newPriorities(o.Seed, o.Requests)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package nginx
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -56,6 +57,30 @@ func Lint(file string, upstreams []string) ([]advice.Finding, error) {
 		}
 	})
 	return a.out, nil
+}
+
+// Targets lists the hosts of all proxy_pass of the locations of a configuration: names of
+// upstreams, and host:port.
+func Targets(file string) ([]string, error) {
+	root, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	root.Walk(func(d *Directive) {
+		if d.Name != "location" {
+			return
+		}
+		for _, pass := range d.Own("proxy_pass") {
+			if len(pass.Args) == 0 {
+				continue
+			}
+			if u, err := url.Parse(pass.Args[0]); err == nil && u.Host != templates.NginxAgent {
+				seen[u.Host] = true
+			}
+		}
+	})
+	return slices.Sorted(maps.Keys(seen)), nil
 }
 
 // location examines a location that passes requests on, if it leads to engines.

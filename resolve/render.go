@@ -1,6 +1,9 @@
 package resolve
 
-import "pointsman/templates"
+import (
+	"pointsman/misuse"
+	"pointsman/templates"
+)
 
 // RenderHAProxy renders the complete set for HAProxy or, with attach, what
 // attaches to one that runs. The SPOE configuration is installed as spoeConf.
@@ -8,6 +11,9 @@ func (r *Config) RenderHAProxy(spoeConf string, attach bool) ([]templates.File, 
 	o, err := r.HAProxy()
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := templates.CheckSPOEConf(spoeConf); err != nil {
+		return nil, nil, misuse.Of(err)
 	}
 	o.SPOEConf = spoeConf
 	if attach {
@@ -26,6 +32,9 @@ func (r *Config) RenderNginx(dir string, attach bool) ([]templates.File, []templ
 	}
 	o.Dir = dir
 	if attach {
+		if err := templates.CheckNginxDir(dir); err != nil {
+			return nil, nil, misuse.Of(err)
+		}
 		return templates.AttachNginx(o)
 	}
 	files, err := templates.RenderNginx(o)

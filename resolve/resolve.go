@@ -72,6 +72,9 @@ func Resolve(c *config.Config, o Options) (*Config, error) {
 	written := c.HAProxy.Version
 	if o.HAProxyVersion != "" {
 		written = o.HAProxyVersion
+		if err := checkVersion(written); err != nil {
+			return nil, err
+		}
 	}
 	installed := o.Installed
 	if installed == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 
+	"pointsman/misuse"
 	"pointsman/templates"
 )
 
@@ -22,6 +23,16 @@ func version(written string, installed func() (string, error)) (templates.Versio
 		return templates.Version{}, errors.New("no haproxy in the path to ask for its version: give --version, such as --version 3.2")
 	}
 	return templates.ParseVersion(out)
+}
+
+// checkVersion checks a version that was given on the command line; config checks that of
+// the file.
+func checkVersion(given string) error {
+	v, err := templates.ParseVersion(given)
+	if err == nil {
+		err = v.Check()
+	}
+	return misuse.Of(err)
 }
 
 // InstalledVersion is the version of the haproxy in the path.

@@ -252,8 +252,8 @@ func (o HAProxy) check(full bool) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	if !o.Version.AtLeast(Oldest.Major, Oldest.Minor) {
-		bad("HAProxy %v is too old; want %v or later", o.Version, Oldest)
+	if err := o.Version.Check(); err != nil {
+		errs = append(errs, err)
 	}
 	if full && !safeWord.MatchString(o.Bind) {
 		bad("bind %q: want an address such as *:8080", o.Bind)
@@ -266,8 +266,8 @@ func (o HAProxy) check(full bool) error {
 	} else if strings.HasPrefix(a, "unix@") && !o.Version.ringsOverUnix() {
 		bad("feed address %q: the ring of HAProxy %v never connects again to a unix socket that was closed, as by a restart of the agent; want host:port", o.FeedAddress, o.Version)
 	}
-	if !safeWord.MatchString(o.SPOEConf) {
-		bad("path of %s %q: want a path without spaces", SPOEFile, o.SPOEConf)
+	if err := CheckSPOEConf(o.SPOEConf); err != nil {
+		errs = append(errs, err)
 	}
 	if full && o.RuntimeAPI != "" {
 		if _, err := address(o.RuntimeAPI); err != nil {

@@ -207,8 +207,10 @@ func (o Nginx) check(full bool) error {
 	if a, err := address(o.FeedAddress); err != nil || strings.HasPrefix(a, "unix@") || !nginxWord.MatchString(a) {
 		bad("feed address %q: want host:port, since nginx sends its lines over UDP", o.FeedAddress)
 	}
-	if !full && (!path.IsAbs(o.Dir) || !nginxWord.MatchString(o.Dir)) {
-		bad("folder of the files %q: want an absolute path without spaces", o.Dir)
+	if !full {
+		if err := CheckNginxDir(o.Dir); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if full && o.Folder != "" && (!path.IsAbs(o.Folder) || !nginxWord.MatchString(o.Folder)) {
 		bad("folder %q: want an absolute path without spaces", o.Folder)

@@ -26,6 +26,14 @@ func ParseVersion(s string) (Version, error) {
 	return Version{major, minor}, nil
 }
 
+// Check reports a release that the templates do not render for.
+func (v Version) Check() error {
+	if !v.AtLeast(Oldest.Major, Oldest.Minor) {
+		return fmt.Errorf("HAProxy %v is too old; want %v or later", v, Oldest)
+	}
+	return nil
+}
+
 // AtLeast reports whether v is the release major.minor or a later one.
 func (v Version) AtLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor

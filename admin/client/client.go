@@ -12,8 +12,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
+
+	"pointsman/admin"
+	"pointsman/misuse"
 )
 
 // Client is the admin address of an agent: host:port, tcp://host:port,
@@ -38,6 +43,39 @@ func (c Client) socket() string {
 	return path
 }
 
+// request returns a request for path at the agent. An address that no agent can have is
+// misuse.
+func (c Client) request(method, path string, body io.Reader) (*http.Request, error) {
+	if strings.HasPrefix(string(c), "https://") {
+		return nil, misuse.Errorf("%s: the admin address speaks http, without TLS: write http://host:port, host:port or unix:///path", c)
+	}
+	req, err := http.NewRequest(method, c.url(path), body)
+	scheme, _, ok := strings.Cut(string(c), "://")
+	if err != nil || ok && scheme != "http" && scheme != "tcp" && c.socket() == "" || !IsHost(req.URL) {
+		return nil, misuse.Errorf("admin address %q: want host:port, http://host:port or unix:///path", string(c))
+	}
+	return req, nil
+}
+
+// IsHost reports whether a URL has a host and, if it names a port, one that there is.
+func IsHost(u *url.URL) bool {
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Hostname() != "" && (u.Port() == "" || err == nil && n > 0)
+}
+
+// ParseHeader reads a header as "name: value".
+func ParseHeader(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, ":")
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if !ok || !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+		return "", "", misuse.Errorf("header %q: want 'name: value'", text)
+	}
+	return name, value, nil
+}
+
+// headerName matches the names that HTTP allows for headers.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
 // maxAnswer bounds an answer, in bytes.
 const maxAnswer = 64 << 20
 
@@ -51,7 +89,7 @@ func (c Client) Signals() ([]byte, error) { return c.get("/signals") }
 func (c Client) Usage() ([]byte, error) { return c.get("/usage") }
 
 func (c Client) get(path string) ([]byte, error) {
-	req, err := http.NewRequest(http.MethodGet, c.url(path), nil)
+	req, err := c.request(http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,28 +100,31 @@ func (c Client) get(path string) ([]byte, error) {
 // the API, pool the one that the proxy chooses, "" for that of the model; headers are lines
 // of the form "name: value".
 func (c Client) Explain(path, pool string, headers []string, body []byte) ([]byte, error) {
-	u := c.url("/debug/explain?path=" + url.QueryEscape(path))
+	at := "/debug/explain?path=" + url.QueryEscape(path)
 	if pool != "" {
-		u += "&pool=" + url.QueryEscape(pool)
+		at += "&pool=" + url.QueryEscape(pool)
 	}
-	req, err := http.NewRequest(http.MethodPost, u, bytes.NewReader(body))
+	req, err := c.request(http.MethodPost, at, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	for _, h := range headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return nil, fmt.Errorf("header %q: want 'name: value'", h)
+		name, value, err := ParseHeader(h)
+		if err != nil {
+			return nil, err
 		}
-		req.Header.Set("Explain-"+strings.TrimSpace(name), strings.TrimSpace(value))
+		req.Header.Set("Explain-"+name, value)
 	}
 	return c.do(req)
 }
 
 // Record makes the agent record for at most that long, and returns the stream.
 func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
-	req, err := http.NewRequest(http.MethodPost, c.url("/record?for="+url.QueryEscape(most.String())), nil)
+	if most <= 0 || most > admin.MaxRecording {
+		return nil, misuse.Errorf("a recording of %v, want more than 0s and at most %v", most, admin.MaxRecording)
+	}
+	req, err := c.request(http.MethodPost, "/record?for="+url.QueryEscape(most.String()), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +146,6 @@ func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
 
 // send sends a request; 0 = the answer may take any time.
 func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, error) {
-	if strings.HasPrefix(string(c), "https://") {
-		return nil, fmt.Errorf("%s: the admin address speaks http, without TLS: write http://host:port, host:port or unix:///path", c)
-	}
-	if scheme, _, ok := strings.Cut(string(c), "://"); ok && scheme != "http" && scheme != "tcp" && scheme != "unix" {
-		return nil, fmt.Errorf("%s: want an admin address such as host:port, http://host:port or unix:///path", c)
-	}
 	client := http.Client{Timeout: timeout}
 	if path := c.socket(); path != "" {
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -147,7 +182,7 @@ func (c Client) do(req *http.Request) ([]byte, error) {
 // Watch makes the agent follow the next request of a session, and Watched returns its
 // outcome as JSON.
 func (c Client) Watch(session string) ([]byte, error) {
-	req, err := http.NewRequest(http.MethodPost, c.url("/debug/watch?session="+url.QueryEscape(session)), nil)
+	req, err := c.request(http.MethodPost, "/debug/watch?session="+url.QueryEscape(session), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -173,7 +173,10 @@ func TestPrintExplanation(t *testing.T) {
 func TestWrongAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"https://127.0.0.1:1":        "speaks http, without TLS: write http://host:port",
-		"ftp://127.0.0.1:1":          "ftp://127.0.0.1:1: want an admin address such as host:port",
+		"ftp://127.0.0.1:1":          `admin address "ftp://127.0.0.1:1": want host:port`,
+		"":                           `admin address "": want host:port`,
+		"127.0.0.1:99999":            "want host:port",
+		"unix://":                    "want host:port, http://host:port or unix:///path",
 		"unix:///nowhere/admin.sock": "is the agent running",
 		"http://127.0.0.1:1/":        "is the agent running",
 	} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"pointsman/attach"
+	"pointsman/misuse"
 	"pointsman/resolve"
 	"pointsman/templates"
 )
@@ -104,6 +105,9 @@ func Attach(o Options) (*Result, error) {
 	}
 	if t.SPOEConf, err = filepath.Abs(filepath.Join(o.Out, templates.SPOEFile)); err != nil {
 		return nil, err
+	}
+	if err := templates.CheckSPOEConf(t.SPOEConf); err != nil {
+		return nil, misuse.Of(err)
 	}
 	p.version, p.bufsize, p.large = t.Version, t.Bufsize, t.LargeBufsize
 	if p.render, err = templates.AttachInPlace(t); err != nil {

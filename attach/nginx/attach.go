@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"pointsman/attach"
+	"pointsman/misuse"
 	ngx "pointsman/nginx"
 	"pointsman/resolve"
 	"pointsman/templates"
@@ -122,6 +123,9 @@ func Attach(o Options) (*Result, error) {
 	t, err := resolved.Nginx()
 	if err != nil {
 		return nil, err
+	}
+	if err := templates.CheckNginxDir(o.Out); err != nil {
+		return nil, misuse.Of(err)
 	}
 	t.Dir = o.Out
 	p := &plan{configuration: c, o: &o, changes: map[string][]change{}, byPlace: map[place]*templates.NginxServer{}, res: res}

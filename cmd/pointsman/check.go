@@ -2,13 +2,13 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 
+	"pointsman/admin/client"
 	"pointsman/check"
+	"pointsman/misuse"
 	"pointsman/resolve"
 )
 
@@ -41,7 +41,7 @@ func (c *checkCmd) Run() error {
 	}
 	if c.Lint {
 		if len(o.HAProxyConfig) == 0 && o.NginxConfig == "" {
-			return usageError{errors.New("--lint needs --haproxy-config or --nginx-config")}
+			return misuse.Errorf("--lint needs --haproxy-config or --nginx-config")
 		}
 		return check.Lint(os.Stdout, o)
 	}
@@ -54,8 +54,8 @@ func (c *checkCmd) Run() error {
 
 func (c *checkCmd) live() error {
 	u, err := url.Parse(c.Live)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return usageError{fmt.Errorf("--live %q: want a URL such as https://host/v1/chat/completions", c.Live)}
+	if err != nil || !client.IsHost(u) || u.Scheme != "http" && u.Scheme != "https" {
+		return misuse.Errorf("--live %q: want a URL such as https://host/v1/chat/completions", c.Live)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/chat/completions"

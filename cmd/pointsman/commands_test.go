@@ -16,6 +16,7 @@ import (
 
 	"pointsman/check"
 	"pointsman/demo"
+	"pointsman/misuse"
 )
 
 // run parses and runs a command line, and returns what it prints.
@@ -212,7 +213,7 @@ func TestUsage(t *testing.T) {
 	} {
 		_, err := kong.Must(&cli{}, options...).Parse(strings.Fields(args))
 		var b strings.Builder
-		if code := exit(&b, usageError{err}, nil); code != exitUsage || b.String() != want {
+		if code := exit(&b, misuse.Of(err), nil); code != exitUsage || b.String() != want {
 			t.Errorf("%s: %d\n%s", args, code, b.String())
 		}
 	}
@@ -227,7 +228,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if exit(&b, usageError{errors.New("wrong")}, ctx); !strings.Contains(b.String(), `"pointsman attach haproxy --help"`) {
+	if exit(&b, misuse.Of(errors.New("wrong")), ctx); !strings.Contains(b.String(), `"pointsman attach haproxy --help"`) {
 		t.Error(b.String())
 	}
 	if _, err := run(t, "check", "-c", write(t, onePool), "--version", "3.2"); err != nil {

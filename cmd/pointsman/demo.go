@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"pointsman/demo"
+	"pointsman/misuse"
 	"pointsman/sim/replay"
 )
 
@@ -52,7 +53,7 @@ func (c *demoCmd) options() (o demo.Options, err error) {
 		return o, err
 	}
 	if o.Policies, err = replay.ParsePolicies(policies, c.Policy); err != nil {
-		return o, usageError{err}
+		return o, misuse.Of(err)
 	}
 	return o, nil
 }

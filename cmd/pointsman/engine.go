@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"pointsman/misuse"
 	"pointsman/sim"
 	"pointsman/sim/fakevllm"
 )
@@ -47,7 +48,10 @@ func (c *engineCmd) Run() error {
 		}[c.EventForm],
 	}
 	if err := options.Validate(); err != nil {
-		return err
+		return misuse.Of(err)
+	}
+	if err := fakevllm.CheckAddress(c.Listen); err != nil {
+		return misuse.Of(err)
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {

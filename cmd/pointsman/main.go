@@ -15,6 +15,7 @@ import (
 
 	"pointsman/agent"
 	"pointsman/config"
+	"pointsman/misuse"
 	_ "pointsman/quiet" // sets the log's output; main sets it again
 	"pointsman/resolve"
 	"pointsman/sim/workload"
@@ -53,11 +54,6 @@ var options = []kong.Option{
 	kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 }
 
-// usageError is an error in how a command is called.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 // Exit codes. exitRefused is that of "serve" for a configuration that it refuses, which
 // systemd does not start again (RestartPreventExitStatus= in the unit): EX_CONFIG of
 // sysexits.h.
@@ -74,7 +70,7 @@ func main() {
 	if err == nil {
 		err = ctx.Run()
 	} else {
-		err = usageError{err}
+		err = misuse.Of(err)
 	}
 	os.Exit(exit(os.Stderr, err, ctx))
 }
@@ -101,7 +97,7 @@ func exit(w io.Writer, err error, ctx *kong.Context) int {
 	if _, refused := errors.AsType[agent.Refused](err); refused {
 		return exitRefused
 	}
-	if _, usage := errors.AsType[usageError](err); !usage {
+	if !misuse.Is(err) {
 		return exitFault
 	}
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {

@@ -40,7 +40,7 @@ func (c *manCmd) Run(app *kong.Kong) error {
 // notes are what the first man page says of the whole.
 var notes = manual.Notes{Version: version, Sections: [][2]string{
 	{"Description", "pointsman tells HAProxy, over SPOE, or nginx which replica of an LLM should serve a request, by load, by what each replica has cached, and by the request's class. The proxy streams to the replica itself, and goes on by itself when the agent is away."},
-	{"Exit status", "0: no faults.\n1: faults, which are printed.\n2: wrong use of a command."},
+	{"Exit status", "0: no faults.\n1: faults, which are printed, and what another try may mend: a file that cannot be read, an address in use, an agent that does not answer.\n2: wrong use of a command: an unknown flag, or a value that is wrong, does not fit the others, or names nothing that is there."},
 	{"Environment", "POINTSMAN_SESSION_HEADER: headers that carry a session id, separated by commas; overrides session.headers of the configuration.\nRAY_SERVE_SESSION_ID_HEADER_KEY: the same, where neither that nor the configuration names any."},
 	{"Files", "/etc/pointsman/pointsman.yaml: the configuration. `pointsman config --schema` prints a JSON Schema of it.\n/etc/default/pointsman: the environment of pointsman.service."},
 	{"See also", "pointsman.yaml(5), haproxy(1), nginx(8)"},

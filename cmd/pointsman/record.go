@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman/admin/client"
+	"pointsman/misuse"
 	"pointsman/record"
 )
 
@@ -28,7 +29,7 @@ func (c *recordCmd) Run() error {
 
 func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
 	if !strings.HasSuffix(c.Out, ".gz") {
-		return usageError{fmt.Errorf("--out: %q, want a file that ends in .jsonl.gz", c.Out)}
+		return misuse.Errorf("--out: %q, want a file that ends in .jsonl.gz", c.Out)
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
 		return fmt.Errorf("%s exists already: want the name of a new file", c.Out)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman/misuse"
 	"pointsman/sim"
 	"pointsman/sim/plot"
 	"pointsman/sim/replay"
@@ -62,11 +63,11 @@ func (c *simulateCmd) Run() error { return c.run(os.Stdout) }
 func (c *simulateCmd) run(w io.Writer) error {
 	if c.Plot != "" {
 		if err := plot.CheckPath(c.Plot); err != nil {
-			return usageError{err}
+			return misuse.Of(err)
 		}
 	}
 	if _, err := c.experiment(&trace.Trace{}); err != nil {
-		return usageError{err} // before the trace is read, which may take a while
+		return misuse.Of(err) // before the trace is read, which may take a while
 	}
 	t, err := c.requests()
 	if err != nil {
@@ -74,14 +75,14 @@ func (c *simulateCmd) run(w io.Writer) error {
 	}
 	e, err := c.experiment(t)
 	if err != nil {
-		return err
+		return misuse.Of(err)
 	}
 	for _, n := range t.Notes {
 		fmt.Fprintln(os.Stderr, n)
 	}
 	results, err := e.Run(t, os.Stderr)
 	if err != nil {
-		return err
+		return misuse.Of(err) // it reads nothing: what it refuses are the flags, with this trace
 	}
 	if c.Plot != "" {
 		chart := plot.New(c.traffic(), results)
@@ -106,14 +107,14 @@ func (c *simulateCmd) traffic() string {
 // requests reads the trace or generates the workload.
 func (c *simulateCmd) requests() (*trace.Trace, error) {
 	if (c.Trace == "") == (c.Workload == "") {
-		return nil, usageError{errors.New("want one of --trace and --workload")}
+		return nil, misuse.Errorf("want one of --trace and --workload")
 	}
 	if c.Trace != "" {
 		return trace.ReadFile(c.Trace, trace.Options{VisibleChars: c.VisibleChars, Pool: c.Pool})
 	}
 	t, err := workload.New(c.Workload, c.Seed)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--%w", err)}
+		return nil, misuse.Errorf("--%w", err)
 	}
 	t.Truncate(c.VisibleChars)
 	return t, nil

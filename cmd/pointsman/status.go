@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"pointsman/admin/client"
+	"pointsman/misuse"
 )
 
 type statusCmd struct {
@@ -19,6 +20,9 @@ type statusCmd struct {
 }
 
 func (c *statusCmd) Run() error {
+	if c.Every < 0 {
+		return misuse.Errorf("--every: %v, want 0s or more", c.Every)
+	}
 	terminal := isTerminal(os.Stdout)
 	switch {
 	case c.JSON:

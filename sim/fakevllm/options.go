@@ -1,6 +1,14 @@
 package fakevllm
 
-import "pointsman/sim"
+import (
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+
+	"pointsman/sim"
+)
 
 // Options configure a Server. Zero values mean the defaults.
 type Options struct {
@@ -51,10 +59,46 @@ type Options struct {
 	Speed float64
 }
 
-// Validate returns the error with which New would panic.
+// maxRanks bounds the engines inside one server.
+const maxRanks = 1024
+
+// Validate returns an error that says why the options are unusable. New panics for some of
+// them.
 func (o Options) Validate() error {
+	if !(o.Speed >= 0) || math.IsInf(o.Speed, 0) {
+		return fmt.Errorf("a speed of %v, want 0 or more", o.Speed)
+	}
+	if o.Ranks < 0 || o.Ranks > maxRanks {
+		return fmt.Errorf("%d ranks, want 1 to %d", o.Ranks, maxRanks)
+	}
+	for _, endpoint := range []string{o.Events, o.Replay} {
+		if endpoint == "" {
+			continue
+		}
+		if err := CheckAddress(hostPort(endpoint)); err != nil {
+			return fmt.Errorf("ZeroMQ endpoint %q: want the like of tcp://127.0.0.1:5557", endpoint)
+		}
+	}
 	_, err := sim.NewEngine(o.withDefaults().engineOptions())
 	return err
+}
+
+// CheckAddress reports an address that is not host:port, whatever the machine's names and
+// ports. The host may be empty, and port 0 is any that is free.
+func CheckAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("address %q: want host:port, such as 127.0.0.1:8000", address)
+	}
+	return nil
+}
+
+// hostPort is the address of a ZeroMQ endpoint, such as :5557 of tcp://*:5557.
+func hostPort(endpoint string) string {
+	return strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "", 1)
 }
 
 func (o Options) withDefaults() Options {

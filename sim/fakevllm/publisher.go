@@ -3,7 +3,6 @@ package fakevllm
 import (
 	"encoding/binary"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -77,8 +76,7 @@ func (p *publisher) open() error {
 
 // listen serves the peers that connect to an endpoint such as tcp://*:5557.
 func (p *publisher) listen(endpoint, kind string, handle func(*zmtp.Conn)) error {
-	address := strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "", 1)
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", hostPort(endpoint))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"pointsman/misuse"
 )
 
 // recordedLine is a line of a recording of pointsman's: a lengthsLine and more.
@@ -104,7 +106,7 @@ func (p *parser) selectPool() error {
 	c := &p.recording
 	if !c.is() {
 		if p.options.Pool != "" {
-			return fmt.Errorf("--pool %s is for recordings of pointsman, and this is none", p.options.Pool)
+			return misuse.Errorf("--pool %s is for recordings of pointsman, and this is none", p.options.Pool)
 		}
 		return nil
 	}
@@ -124,7 +126,7 @@ func (p *parser) selectPool() error {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			list = append(list, fmt.Sprintf("%s (%d requests)", name, names[name]))
 		}
-		return fmt.Errorf("want --pool with one of the recorded pools: %s", strings.Join(list, ", "))
+		return misuse.Errorf("want --pool with one of the recorded pools: %s", strings.Join(list, ", "))
 	}
 	n := 0
 	for i, name := range c.pool {

@@ -16,10 +16,11 @@ var arrows = map[string][]string{
 	"templates": {},
 	"config":    {"decider", "decider/budget", "decider/queue", "engine/metrics", "prompt"}, // for the defaults that they have
 	"discover":  {},
-	"quiet":     {}, // before libraries start; imports nothing, so that it is first
-	"manual":    {}, // man pages and completions, of any command line
-	"advice":    {}, // what the readers of configurations find
-	"attach":    {}, // edits of text files, for either proxy
+	"quiet":     {},         // before libraries start; imports nothing, so that it is first
+	"manual":    {},         // man pages and completions, of any command line
+	"advice":    {},         // what the readers of configurations find
+	"misuse":    {},         // errors in how a command is called
+	"attach":    {"misuse"}, // edits of text files, for either proxy
 	"listen":    {},
 	"loopback":  {},         // free ports, for processes that start later
 	"link":      {},         // counts of what passes between a proxy and the agent
@@ -54,24 +55,24 @@ var arrows = map[string][]string{
 
 	// Simulation.
 	"sim":          {}, // the engine model alone
-	"sim/trace":    {"decider", "decider/kvcache", "intake", "keyed", "session"},
+	"sim/trace":    {"decider", "decider/kvcache", "intake", "keyed", "misuse", "session"},
 	"sim/replay":   {"config", "decider", "decider/kvcache", "decider/policy", "decider/queue", "intake", "sim", "sim/trace"},
 	"sim/workload": {"sim/trace"},
 	"sim/plot":     {"sim/replay"},
 	"sim/fakevllm": {"engine/zmtp", "sim"},
 
 	// Programs.
-	"resolve":          {"config", "decider", "decider/budget", "decider/policy", "decider/queue", "discover", "intake", "session", "templates"},
-	"attach/haproxy":   {"attach", "haproxy", "resolve", "templates"},
-	"attach/nginx":     {"attach", "nginx", "resolve", "templates"},
-	"check":            {"admin/client", "advice", "cluster", "config", "haproxy", "nginx", "resolve", "templates", "tracing"},
-	"admin/client":     {"admin", "cluster", "decider", "decider/budget", "engine", "link", "state"},
+	"resolve":          {"config", "decider", "decider/budget", "decider/policy", "decider/queue", "discover", "intake", "misuse", "session", "templates"},
+	"attach/haproxy":   {"attach", "haproxy", "misuse", "resolve", "templates"},
+	"attach/nginx":     {"attach", "misuse", "nginx", "resolve", "templates"},
+	"check":            {"admin/client", "advice", "attach", "cluster", "config", "haproxy", "nginx", "resolve", "templates", "tracing"},
+	"admin/client":     {"admin", "cluster", "decider", "decider/budget", "engine", "link", "misuse", "state"},
 	"admin/history":    {"decider"},
 	"admin/page":       {"admin/history", "decider", "link"},
 	"admin/exposition": {}, // names, types and texts of metrics
 	"agent":            {"admin", "cluster", "config", "decider", "decider/budget", "decider/policy", "discover", "engine", "engine/metrics", "engine/tokenize", "haproxy", "intake", "link", "listen", "nginx", "record", "resolve", "spoa", "state", "tracing"},
-	"demo":             {"admin", "config", "decider", "loopback", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
-	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
+	"demo":             {"admin", "config", "decider", "loopback", "misuse", "resolve", "sim", "sim/replay", "sim/trace", "templates"},
+	"cmd/pointsman":    {"admin/client", "admin/exposition", "agent", "attach", "attach/haproxy", "attach/nginx", "check", "config", "decider", "decider/policy", "demo", "haproxy", "manual", "misuse", "quiet", "record", "resolve", "sim", "sim/fakevllm", "sim/plot", "sim/replay", "sim/trace", "sim/workload", "templates"},
 	"bench/agents":     {"loopback"},
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"bench/stand", "templates"},
