@@ -129,6 +129,7 @@ func New(o Options) (*Agent, error) {
 	a.admin.Signals = func() any { return a.engines.Status() }
 	if a.runtime = a.newRuntime(); a.runtime != nil {
 		a.admin.Refusals, a.admin.RuntimeAPI = a.runtime.Refusals, a.runtime.Problem
+		set.NewGauge("pointsman_runtime_api_age_seconds", a.runtime.Age)
 	}
 	asks.Connections = func() int { return a.spoe.Stats().Open }
 	a.admin.Links = a.links()

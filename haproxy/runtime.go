@@ -42,6 +42,16 @@ type Runtime struct {
 	refused  refusals
 	silent   silences // of servers whose hosts do not answer; under changing
 	problem  atomic.Pointer[string]
+	answered atomic.Pointer[time.Time] // when it last answered
+}
+
+// Age is how long ago the runtime API last answered, in seconds; -1 before the first answer.
+func (r *Runtime) Age() float64 {
+	at := r.answered.Load()
+	if at == nil {
+		return -1
+	}
+	return time.Since(*at).Seconds()
 }
 
 // Problem is why the runtime API does not answer, with a remedy; "" while it does.
@@ -122,7 +132,12 @@ func (r *Runtime) poll(ctx context.Context) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	return query(ctx, c, func(pool string) bool { return r.Decider.Pool(pool) != nil })
+	stat, err := query(ctx, c, func(pool string) bool { return r.Decider.Pool(pool) != nil })
+	if err == nil {
+		now := time.Now()
+		r.answered.Store(&now)
+	}
+	return stat, err
 }
 
 // version asks HAProxy for its version; "" if it does not report it.

@@ -107,6 +107,7 @@ var ours = []Family{
 	{"feed_ignored_total", Counter, "Lines of the feed about other traffic."},
 	{"feed_malformed_total", Counter, "Connections of the feed closed for broken framing."},
 	{"feed_recovered_total", Counter, "Ends that a datagram alone reported."},
+	{"runtime_api_age_seconds", Gauge, "Time since HAProxy's runtime API last answered; -1 before the first answer."},
 	{"nginx_connections", Gauge, "Open connections of nginx."},
 	{"nginx_refused_total", Counter, "Connections of nginx closed because there were too many."},
 	{"nginx_second_questions_total", Counter, "Questions after a replica has failed the request."},
