@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // losses lists each figure in which pointsman is behind another router, and by how much.
 func (b *bench) losses(w *strings.Builder) {
+	if !slices.ContainsFunc(b.rivals, isRouter) {
+		return
+	}
 	w.WriteString("## What is lost\n\n")
 	none := true
 	for _, own := range b.rivals {
@@ -14,7 +18,7 @@ func (b *bench) losses(w *strings.Builder) {
 			continue
 		}
 		for _, other := range b.rivals {
-			if strings.HasPrefix(other.name, "pointsman-") || other.name == "haproxy" || other.name == "nginx" {
+			if !isRouter(other) {
 				continue
 			}
 			if list := b.behind(own, other); len(list) > 0 {
@@ -26,6 +30,11 @@ func (b *bench) losses(w *strings.Builder) {
 	if none {
 		w.WriteString("Nothing to any router that ran.\n")
 	}
+}
+
+// isRouter reports whether r is a router of somebody else's.
+func isRouter(r *rival) bool {
+	return !r.part && !strings.HasPrefix(r.name, "pointsman-") && r.name != "haproxy" && r.name != "nginx"
 }
 
 // behind lists the figures in which own is worse than other, with the ratio.
