@@ -267,6 +267,10 @@ func (v *view) HotSize() int {
 	return max(defaultHotSize, min(hotBuffers*v.Bufsize, mostHotSize))
 }
 
+// ReturnsBuffers reports whether HAProxy gives most buffers back to the system after each
+// use, unless the C library keeps them. 2.6 does, 3.0 does not.
+func (v *view) ReturnsBuffers() bool { return !v.Version.AtLeast(3, 0) }
+
 const (
 	defaultHotSize = 512 << 10 // HAProxy's own
 	hotBuffers     = 64        // of 32 requests that a thread serves at a time
