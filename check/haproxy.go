@@ -161,10 +161,14 @@ func (rep *report) checkAttached(r *resolve.Config, t templates.HAProxy, o Optio
 	if binary == "" {
 		return nil
 	}
-	if err := checkTogether(t, files, ours, folder, binary); err != nil {
-		return fmt.Errorf("%s with %s: %w", names, templates.AttachedFile, err)
+	with, together := "", ""
+	if len(ours) > 0 {
+		with, together = " with "+templates.AttachedFile, " together with "+templates.AttachedFile
 	}
-	fmt.Fprintf(rep, "%s: haproxy accepts it together with %s\n", names, templates.AttachedFile)
+	if err := checkTogether(t, files, ours, folder, binary); err != nil {
+		return fmt.Errorf("%s%s: %w", names, with, err)
+	}
+	fmt.Fprintf(rep, "%s: haproxy accepts it%s\n", names, together)
 	return nil
 }
 
@@ -179,7 +183,7 @@ func lintHAProxy(files []haproxy.File, backends []string) []advice.Finding {
 
 // wanted is what the user's own configuration must provide.
 func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
-	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}, Listed: map[string]map[string]string{}}
+	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Agent: t.AgentAddress, Feed: t.FeedAddress, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}, Listed: map[string]map[string]string{}}
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}

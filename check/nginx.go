@@ -25,7 +25,7 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 	if own == "" {
 		return rep.checkNginxRendered(t, binary)
 	}
-	faults, err := nginx.Advise(own, r.File.Listen.Feed)
+	faults, err := nginx.Advise(own, r.File.Listen.Nginx, r.File.Listen.Feed)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,10 @@ type Wanted struct {
 	// Listed are, by pool, the names and addresses of the replicas that the configuration
 	// lists and that HAProxy balances over.
 	Listed map[string]map[string]string
+	// Agent and Feed are where the agent listens for questions and for log lines, in the
+	// configuration's form: unix:///path or host:port; empty = not to be compared.
+	Agent, Feed string
+
 	Socket string        // path of the unix socket that the agent listens on; empty = none
 	Inside []string      // further paths that it listens on, such as one in a chroot
 	Queue  time.Duration // the longest time that an admission lets requests wait in HAProxy's queues
@@ -41,6 +45,7 @@ func Advise(files []File, w Wanted) []advice.Finding {
 		a.file = files[0].Name
 	}
 	a.global()
+	a.addresses()
 	for _, name := range w.Pools {
 		a.pool(name)
 	}
@@ -78,7 +83,8 @@ func (a *adviser) say(name string, s *section, l *rule, remedy, format string, a
 	}
 }
 
-// warn is say for findings that do not concern how pointsman is attached.
+// warn is say for findings that do not concern how pointsman is attached, or that may be
+// meant.
 func (a *adviser) warn(name string, s *section, l *rule, remedy, format string, args ...any) {
 	n := len(a.out)
 	if a.say(name, s, l, remedy, format, args...); len(a.out) > n {

@@ -12,8 +12,9 @@ import (
 
 // Advise reads a user's nginx.conf and everything that it includes. It reports what
 // pointsman needs but does not find there, and directives that do not work as they look. An
-// empty answer means that nothing is missing. feed is the configured address of the feed.
-func Advise(file, feed string) ([]advice.Finding, error) {
+// empty answer means that nothing is missing. agent and feed are the addresses that the
+// agent listens on, agent may be empty.
+func Advise(file, agent, feed string) ([]advice.Finding, error) {
 	root, err := load(file)
 	if err != nil {
 		return nil, err
@@ -44,6 +45,7 @@ func Advise(file, feed string) ([]advice.Finding, error) {
 		a.say("not-asked", nil, "location", fmt.Sprintf("put `set $pm_own YOUR_UPSTREAM; try_files /.pointsman %s;` in the place of your proxy_pass", templates.NginxAsk),
 			"none leads to %s, so pointsman is never asked", templates.NginxAsk)
 	}
+	a.asked(agent)
 	for _, d := range asks {
 		a.question(d)
 		a.placed(d)
@@ -51,6 +53,37 @@ func Advise(file, feed string) ([]advice.Finding, error) {
 		a.guarded(d)
 	}
 	return a.out, nil
+}
+
+// again is the remedy where the files for nginx and pointsman.yaml differ.
+const again = "attach or render again and reload nginx, unless a container or a forwarded port leads there"
+
+// asked reports questions that go elsewhere than where the agent listens, as after a change
+// of listen without attaching again. Hosts are not compared: the agent may listen on all of
+// its own.
+func (a *adviser) asked(agent string) {
+	u := a.upstreams[templates.NginxAgent]
+	if u == nil || agent == "" {
+		return
+	}
+	socket, isUnix := strings.CutPrefix(agent, "unix://")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(agent, "tcp://"))
+	var first *Directive
+	for _, l := range u.Own("server") {
+		if len(l.Args) == 0 || slices.Contains(l.Args, "down") {
+			continue
+		}
+		path, toUnix := strings.CutPrefix(l.Args[0], "unix:")
+		if isUnix && toUnix && path == socket || !isUnix && !toUnix && (err != nil || strings.HasSuffix(l.Args[0], ":"+port) || !strings.Contains(l.Args[0], ":")) {
+			return
+		}
+		if first == nil {
+			first = l
+		}
+	}
+	if first != nil {
+		a.warn("address", first, "", again, "questions go to %s, and the agent listens on %s (listen.nginx): it is not asked", first.Args[0], agent)
+	}
 }
 
 // User is the account that nginx's workers run as, "" if the file does not name it.
@@ -95,7 +128,8 @@ func (a *adviser) say(rule string, d *Directive, section, remedy, format string,
 	}
 }
 
-// warn is say for findings that do not concern how pointsman is attached.
+// warn is say for findings that do not concern how pointsman is attached, or that may be
+// meant.
 func (a *adviser) warn(rule string, d *Directive, section, remedy, format string, args ...any) {
 	defer func(level string) { a.level = level }(a.level)
 	a.level = advice.Warning
@@ -268,6 +302,13 @@ func (a *adviser) logged(d *Directive) {
 	if len(logs) == 0 {
 		a.say("no-feed", nil, "http", "include "+templates.NginxHTTPFile, "no access_log leads to the feed at %s: outcomes are not reported, and each reservation lasts until its lease ends", a.feed)
 		return
+	}
+	for _, l := range logs {
+		if len(l.Args) > 0 && slices.Contains(strings.Split(l.Args[0], ","), "tag="+templates.NginxTag) {
+			to, _, _ := strings.Cut(strings.TrimPrefix(l.Args[0], "syslog:server="), ",")
+			a.say("no-feed", l, "", again, "log lines go to %s, and the agent listens on %s (listen.feed): outcomes are not reported", to, strings.TrimPrefix(a.feed, "syslog:server="))
+			return
+		}
 	}
 	a.say("no-feed", logs[0], "", fmt.Sprintf("add `access_log %s,nohostname,tag=%s pointsman if=$pm_feed;` here too", a.feed, templates.NginxTag), "this access_log replaces the feed's, which is not inherited")
 }

@@ -134,7 +134,7 @@ func TestAdvise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(site(t, c.edits...), "nginx.conf")
-			got, err := Advise(path, "tcp://127.0.0.1:9901")
+			got, err := Advise(path, "unix:///run/pointsman/nginx.sock", "tcp://127.0.0.1:9901")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,17 +155,56 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
+// TestAdviseComparesAddresses: files that lead elsewhere than where the agent listens are
+// reported, unless they may be right.
+func TestAdviseComparesAddresses(t *testing.T) {
+	path := filepath.Join(site(t), "nginx.conf")
+	for _, c := range []struct{ agent, feed, want string }{
+		{"unix:///run/pointsman/nginx.sock", "127.0.0.1:9901", ""},
+		{"unix:///tmp/nginx.sock", "127.0.0.1:9901", "questions go to unix:/run/pointsman/nginx.sock, and the agent listens on unix:///tmp/nginx.sock (listen.nginx): it is not asked: attach or render again"},
+		{"127.0.0.1:9902", "127.0.0.1:9901", "the agent listens on 127.0.0.1:9902"},
+		{"", "127.0.0.1:9903", "log lines go to 127.0.0.1:9901, and the agent listens on 127.0.0.1:9903 (listen.feed): outcomes are not reported: attach or render again"},
+	} {
+		got, err := Advise(path, c.agent, c.feed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, f := range got {
+			rules.See(f)
+			fmt.Fprintln(&all, f)
+		}
+		if (len(got) > 0) != (c.want != "") || !strings.Contains(all.String(), c.want) {
+			t.Errorf("%+v gives\n%s", c, all.String())
+		}
+	}
+	port := site(t)
+	file := filepath.Join(port, "nginx-http.conf")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(b), "unix:/run/pointsman/nginx.sock max", "127.0.0.1:9902 max", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for agent, want := range map[string]int{"0.0.0.0:9902": 0, "tcp://127.0.0.1:9903": 1, "unix:///run/pointsman/nginx.sock": 1} {
+		if got, err := Advise(filepath.Join(port, "nginx.conf"), agent, "127.0.0.1:9901"); err != nil || len(got) != want {
+			t.Errorf("%s: %v %v", agent, got, err)
+		}
+	}
+}
+
 // What is kept for the replica is no loss.
 func TestAdviseKnowsTheHeadersFile(t *testing.T) {
 	dir := site(t, "proxy_set_header Host $host;", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;")
 	path := filepath.Join(dir, "nginx.conf")
-	if got, err := Advise(path, "127.0.0.1:9901"); err != nil || len(got) != 1 {
+	if got, err := Advise(path, "", "127.0.0.1:9901"); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "nginx-headers.conf"), []byte("proxy_set_header x-forwarded-for $proxy_add_x_forwarded_for;\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Advise(path, "127.0.0.1:9901"); err != nil || len(got) != 0 {
+	if got, err := Advise(path, "", "127.0.0.1:9901"); err != nil || len(got) != 0 {
 		t.Errorf("%v %v", got, err)
 	}
 }
@@ -185,7 +224,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Advise(path, "x:1"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Advise(path, "", "x:1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %s", text, err, want)
 		}
 	}

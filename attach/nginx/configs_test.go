@@ -167,7 +167,7 @@ func TestConfigurations(t *testing.T) {
 				if again, err := Attach(o); err != nil || again.Changed() {
 					t.Errorf("a second time: %v, %+v", err, again)
 				}
-				found, err := ngx.Advise(o.Main, "127.0.0.1:9901")
+				found, err := ngx.Advise(o.Main, "", "127.0.0.1:9901")
 				if err != nil {
 					t.Error(err)
 				}
