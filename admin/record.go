@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-)
 
-// MaxRecording is the longest recording over a connection.
-const MaxRecording = 7 * 24 * time.Hour
+	"pointsman/record"
+)
 
 // recordingStall is how long the reader of a recording may block it.
 const recordingStall = 10 * time.Second
@@ -17,7 +16,7 @@ const recordingStall = 10 * time.Second
 // record streams the requests that end from now on, for ?for=1h at most.
 func (s *Server) record(ctx *fasthttp.RequestCtx) {
 	most, err := time.ParseDuration(string(ctx.QueryArgs().Peek("for")))
-	if err != nil || most <= 0 || most > MaxRecording {
+	if err != nil || most <= 0 || most > record.Longest {
 		ctx.Error("want for=DURATION of up to 168h\n", fasthttp.StatusBadRequest)
 		return
 	}

@@ -164,5 +164,8 @@ func failures(n int) error {
 	if n == 0 {
 		return nil
 	}
+	if n == 1 {
+		return errors.New("1 request failed")
+	}
 	return fmt.Errorf("%d requests failed", n)
 }

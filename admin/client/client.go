@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"pointsman/admin"
 	"pointsman/misuse"
 )
 
@@ -93,7 +92,15 @@ func (c Client) get(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.do(req)
+	resp, err := c.send(req, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") == "application/json" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("is this the agent's admin address? %s answers %s", req.URL, resp.Status)
+	}
+	return read(resp)
 }
 
 // Explain returns as JSON where a request with that body would go, and why. path is that of
@@ -121,9 +128,6 @@ func (c Client) Explain(path, pool string, headers []string, body []byte) ([]byt
 
 // Record makes the agent record for at most that long, and returns the stream.
 func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
-	if most <= 0 || most > admin.MaxRecording {
-		return nil, misuse.Errorf("a recording of %v, want more than 0s and at most %v", most, admin.MaxRecording)
-	}
 	req, err := c.request(http.MethodPost, "/record?for="+url.QueryEscape(most.String()), nil)
 	if err != nil {
 		return nil, err
@@ -168,6 +172,11 @@ func (c Client) do(req *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return read(resp)
+}
+
+// read returns the body of an answer, and closes it.
+func read(resp *http.Response) ([]byte, error) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {

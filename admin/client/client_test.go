@@ -111,9 +111,9 @@ func TestPrintStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkLines(t, b.String(), "pointsman v1", "state in /var/lib/pointsman: 1.7 MB, written 12s ago, 2 writes failed; restored 3m5s ago, then 300ms old: 900 blocks, 7 sessions, 5 requests, 1 pools wait", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 ejected 4s 0", "r3 unknown 0",
+	checkLines(t, b.String(), "pointsman v1", "state in /var/lib/pointsman: 1.7 MB, written 12s ago, 2 writes failed; restored 3m5s ago, then 300ms old: 900 blocks, 7 sessions, 5 requests, 1 pool waits for its replicas", "pool llama, least_work: m, n, 3 in flight", "r1 h:1 up 2 3 1 90 7 5 1", "r2 ejected 4s 0", "r3 unknown 0",
 		"haproxy 3.2.1 yes 12 1.5 never 3 2 1 7", "haproxy: the feed is not connected", "7 requests of frontend fe reached a pool without a question",
-		"waiting in the agent, 1 replicas without capacity, expected wait of the last band 2.5s", "chat other 4 50 1.5s 6 2 1.50s 8 0 0 0 0",
+		"waiting in the agent, 1 replica without capacity, expected wait of the last band 2.5s", "chat other 4 50 1.5s 6 2 1.50s 8 0 0 0 0",
 		"pool empty, random: any model, 0 in flight", "waiting in the proxy, until a replica is up", "no replicas: none in the configuration")
 	checkLines(t, b.String(), "HAProxy's runtime API does not answer: permission denied", "r3: the proxy gave the last 20 requests that were decided for it to others")
 	if n := strings.Count(b.String(), "to others"); n != 1 {
@@ -138,7 +138,7 @@ func TestPrintSignals(t *testing.T) {
 	if err := PrintSignals(&b, answer); err != nil {
 		t.Fatal(err)
 	}
-	checkLines(t, b.String(), "llama r1 vllm 0.2 s", "3 8 50 % 4096 counted 25.0 % 77 a", "llama r2 - -", "offline", "5, 4 orphans, 2 strange, overfull 1 times", "llama/r2: http://h:2/metrics: refused")
+	checkLines(t, b.String(), "llama r1 vllm 0.2 s", "3 8 50 % 4096 counted 25.0 % 77 a", "llama r2 - -", "offline", "5, 4 orphans, 2 strange, overfull 1 time", "llama/r2: http://h:2/metrics: refused")
 	if err := PrintSignals(&b, []byte("nonsense")); err == nil {
 		t.Error("nonsense is printed")
 	}

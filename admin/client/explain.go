@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -30,6 +31,9 @@ func PrintExplanation(w io.Writer, answer []byte) error {
 	var x decider.Explanation
 	if err := sonic.Unmarshal(answer, &x); err != nil {
 		return err
+	}
+	if x.Pool == "" && x.Why == "" {
+		return errors.New("is this the agent's admin address? The answer explains nothing")
 	}
 	printExplanation(w, &x)
 	return nil

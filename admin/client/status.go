@@ -70,7 +70,7 @@ func printStatus(w io.Writer, s *admin.Status) {
 			}
 		}
 		if l := p.Legs; l != nil {
-			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %d tokens\n", l.Legs, l.Legs+l.Local, l.Tokens)
+			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %s\n", l.Legs, l.Legs+l.Local, plural(int64(l.Tokens), "token"))
 		}
 		if p.Shadow != nil {
 			printShadow(w, p.Shadow)
@@ -109,20 +109,41 @@ func stateLine(s *state.Status) string {
 	if s.Age < 0 {
 		line += "not written yet"
 	} else {
-		line += fmt.Sprintf("%.1f MB, written %s ago", float64(s.Bytes)/1e6, shortly(s.Age))
+		line += fmt.Sprintf("%s, written %s ago", size(s.Bytes), shortly(s.Age))
 	}
 	if s.Failures > 0 {
-		line += fmt.Sprintf(", %d writes failed", s.Failures)
+		line += ", " + plural(int64(s.Failures), "write") + " failed"
 	}
 	r := s.Restored
 	if r == nil {
 		return line + "; began with none"
 	}
-	line += fmt.Sprintf("; restored %s ago, then %s old: %d blocks, %d sessions, %d requests", shortly(r.Ago), shortly(r.Age), r.Blocks, r.Sessions, r.Requests)
+	line += fmt.Sprintf("; restored %s ago, then %s old: %s, %s, %s", shortly(r.Ago), shortly(r.Age),
+		plural(int64(r.Blocks), "block"), plural(int64(r.Sessions), "session"), plural(int64(r.Requests), "request"))
 	if r.Waiting > 0 {
-		line += fmt.Sprintf(", %d pools wait for their replicas", r.Waiting)
+		wait := " wait for their replicas"
+		if r.Waiting == 1 {
+			wait = " waits for its replicas"
+		}
+		line += ", " + plural(int64(r.Waiting), "pool") + wait
 	}
 	return line
+}
+
+// size writes a number of bytes.
+func size(bytes int64) string {
+	if bytes < 100_000 {
+		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+}
+
+// plural writes a number of things.
+func plural(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // shortly is a number of seconds in the largest units.
@@ -143,7 +164,7 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	if a.NoReplica {
 		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
 	} else {
-		fmt.Fprintf(w, "  waiting in %s, %d replicas without capacity, expected wait of the last band %.1fs\n", where, a.Saturated, a.Wait)
+		fmt.Fprintf(w, "  waiting in %s, %s without capacity, expected wait of the last band %.1fs\n", where, plural(int64(a.Saturated), "replica"), a.Wait)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tno replica\tgone\t")

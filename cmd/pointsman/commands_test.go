@@ -127,6 +127,22 @@ func TestStatusAndExplain(t *testing.T) {
 	}
 }
 
+// TestNotTheAgent: what another server answers is no status, and is not explained.
+func TestNotTheAgent(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"error": {"message": "Not Found"}}`)
+	}))
+	defer s.Close()
+	for _, args := range []string{"status --once", "status --json", "usage", "explain " + write(t, `{"model": "m"}`)} {
+		list := append(strings.Fields(args), "--admin", s.Listener.Addr().String())
+		if out, err := run(t, list...); err == nil || !strings.Contains(err.Error(), "is this the agent's admin address?") {
+			t.Errorf("%s: %v in\n%s", args, err, out)
+		}
+	}
+}
+
 func TestDemoOptions(t *testing.T) {
 	c := demoCmd{Proxy: []string{demo.HAProxy, demo.Nginx}, HAProxy: "h", Nginx: "run in-box nginx", Policy: []string{"random,session:fallbacks=1", "least_work_late"}, Requests: 7}
 	o, err := c.options()
@@ -217,7 +233,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s", args, code, b.String())
 		}
 	}
-	for _, args := range []string{"check --lint", "check --live x", "simulate", "simulate --workload x", "simulate --workload chat --policy x", "simulate --workload chat --plot x.bmp", "demo --policy x"} {
+	for _, args := range []string{"check --lint", "check --live x", "simulate", "simulate --workload x", "simulate --workload chat --policy x", "simulate --workload chat --plot x.bmp", "record --out x.gz --for 1000h", "record --out x.gz --for 0s", "demo --policy x"} {
 		_, err := run(t, strings.Fields(args)...)
 		if code := exit(io.Discard, err, nil); code != exitUsage {
 			t.Errorf("%s: %d, %v", args, code, err)

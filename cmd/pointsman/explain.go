@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 
@@ -32,6 +34,9 @@ func (c *explainCmd) Run() error {
 	body, err := io.ReadAll(io.LimitReader(in, maxBody))
 	if err != nil {
 		return err
+	}
+	if !json.Valid(body) {
+		fmt.Fprintln(os.Stderr, "note: the body is not JSON: what it says of model and prompt is used up to where it ends or breaks")
 	}
 	answer, err := client.Client(c.Admin).Explain(c.Path, c.Pool, c.Header, body)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,12 @@ func (c *recordCmd) Run() error {
 func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
 	if !strings.HasSuffix(c.Out, ".gz") {
 		return misuse.Errorf("--out: %q, want a file that ends in .jsonl.gz", c.Out)
+	}
+	if c.For <= 0 || c.For > record.Longest {
+		return misuse.Errorf("--for: %v, want more than 0 and at most %gh", c.For, record.Longest.Hours())
+	}
+	if _, err := os.Stat(filepath.Dir(c.Out)); err != nil {
+		return err // before the agent begins
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
 		return fmt.Errorf("%s exists already: want the name of a new file", c.Out)
@@ -61,7 +68,11 @@ func (c *recordCmd) run(w io.Writer, stop <-chan os.Signal) error {
 	case n == 0 && err == nil:
 		fmt.Fprintln(w, "0 requests recorded: none has ended in that time")
 	case n > 0:
-		fmt.Fprintf(w, "%d requests recorded; try pointsman simulate --trace %s\n", n, c.Out)
+		requests := "requests"
+		if n == 1 {
+			requests = "request"
+		}
+		fmt.Fprintf(w, "%d %s recorded; try pointsman simulate --trace %s\n", n, requests, c.Out)
 	}
 	return err
 }
