@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strings"
 
 	attachnginx "pointsman/attach/nginx"
 	"pointsman/config"
@@ -120,8 +119,8 @@ func (f *nginxFlags) apply(w io.Writer, r *attachnginx.Result, binary string) er
 	if err != nil {
 		return err
 	}
-	if len(copies) > 0 {
-		fmt.Fprintln(w, "backup", strings.Join(copies, " "))
+	for _, name := range copies {
+		fmt.Fprintln(w, "backup", name)
 	}
 	fmt.Fprintln(os.Stderr, "now reload nginx")
 	return nil
