@@ -183,7 +183,7 @@ func lintHAProxy(files []haproxy.File, backends []string) []advice.Finding {
 
 // wanted is what the user's own configuration must provide.
 func wanted(r *resolve.Config, t templates.HAProxy) haproxy.Wanted {
-	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Agent: t.AgentAddress, Feed: t.FeedAddress, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}, Listed: map[string]map[string]string{}}
+	w := haproxy.Wanted{Version: t.Version, Bufsize: t.Bufsize, Decision: t.ProcessingTimeout, Agent: t.AgentAddress, Feed: t.FeedAddress, Inside: append(listensOn(spoeUnit), listensOn(packagedUnit)...), Replicas: map[string]string{}, Listed: map[string]map[string]string{}}
 	if path, ok := strings.CutPrefix(r.File.Listen.SPOE, "unix://"); ok {
 		w.Socket = path
 	}

@@ -29,6 +29,8 @@ type Wanted struct {
 	Socket string        // path of the unix socket that the agent listens on; empty = none
 	Inside []string      // further paths that it listens on, such as one in a chroot
 	Queue  time.Duration // the longest time that an admission lets requests wait in HAProxy's queues
+	// Decision is how long a request may wait for its decision: longer than a hold.
+	Decision time.Duration
 	// Prefill are the names of the replicas that only compute prompts, by address, and
 	// PrefillHeader that of the header which names one; "" = there are none.
 	Prefill       map[string]string

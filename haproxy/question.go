@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // block is the part of a section that asks pointsman.
@@ -73,12 +74,32 @@ func (a *adviser) question(b *block, leads []lead) {
 	}
 	a.ordered(b, "no-rid", "http-request set-var(txn.pm.rid) uuid()",
 		"the feed's lines cannot be told apart: each reservation lasts until its lease ends", "set-var(txn.pm.rid)", sets("txn.pm.rid"))
+	a.bodyTimers(b)
 	buffered := b.option("http-buffer-request")
 	for _, f := range front {
 		buffered = buffered || f.option("http-buffer-request") || f != b.section && slices.ContainsFunc(f.lines, waitsForBody)
 	}
 	if !buffered {
 		a.ordered(b, "no-body", "http-request wait-for-body time 30s", "pointsman sees no body, and so no model and no prompt", "wait-for-body", waitsForBody)
+	}
+}
+
+// bodyTimers reports waits for a body whose timers end while a request is held. Before 3.0
+// they run on after the body has come, and HAProxy aborts a second after they end.
+func (a *adviser) bodyTimers(b *block) {
+	if a.Version.AtLeast(3, 0) || a.Decision < time.Second {
+		return
+	}
+	for i := range b.before {
+		l := &b.before[i]
+		at := slices.Index(l.Words, "time")
+		if !waitsForBody(*l) || at < 0 || at+1 >= len(l.Words) {
+			continue
+		}
+		if d := duration(l.Words[at+1]); d > 0 && d < a.Decision {
+			a.say("body-timeout", b.section, l, "attach or render again, and reload HAProxy",
+				"HAProxy %s aborts when a request is held for longer than the %v of this wait-for-body, and a hold may take %v", a.Version, d, a.Decision)
+		}
 	}
 }
 

@@ -70,7 +70,8 @@ type HAProxy struct {
 	ProcessingTimeout time.Duration
 
 	// BodyTimeout is how long a client may take to send its body, or as much
-	// of it as the buffer holds. Default 30 s.
+	// of it as the buffer holds. Default 30 s. Before 3.0 it is longer where requests are
+	// held; see BodyWait.
 	BodyTimeout time.Duration
 
 	// ServerTimeout is how long a replica may be silent. Default 600 s.
@@ -204,6 +205,16 @@ type view struct {
 	API          string
 	Chroot       bool // the agent's socket is a path, which chroot would hide
 	Limits
+}
+
+// BodyWait is how long HAProxy waits for a body before the question. Before 3.0 that timer
+// runs on while the agent is asked: a stream whose timer has ended spins, and after a second
+// of it HAProxy aborts. So it must not end before a hold that begins within BodyTimeout.
+func (v *view) BodyWait() time.Duration {
+	if v.Version.AtLeast(3, 0) || v.ProcessingTimeout < time.Second {
+		return v.BodyTimeout
+	}
+	return v.BodyTimeout + v.ProcessingTimeout
 }
 
 // view checks o and completes it.

@@ -48,7 +48,7 @@ type rig struct {
 var forms = []string{"whole", "one pool", "several pools"}
 
 // newRig starts all but the agent.
-func newRig(t *testing.T, bin proxies.Binary, form string) *rig {
+func newRig(t *testing.T, bin proxies.Binary, form string, edits ...func(*templates.HAProxy)) *rig {
 	ver, err := templates.ParseVersion(bin.Version)
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +94,9 @@ func newRig(t *testing.T, bin proxies.Binary, form string) *rig {
 				{Name: "refuses", Address: fmt.Sprintf("127.0.0.1:%d", proxies.FreePort(t)), Weight: 1}}},
 			{Name: "other", Models: []string{"a", "it's \"other\" $1"}, Replicas: []templates.Replica{{Name: "o1", Address: g.other.addr()}}},
 		},
+	}
+	for _, edit := range edits {
+		edit(&o)
 	}
 	if form == "whole" {
 		files, err := templates.RenderHAProxy(o)
