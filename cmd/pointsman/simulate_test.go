@@ -193,6 +193,9 @@ func TestSimulateRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want … %s …", args, err, want)
 		}
+		if err != nil && strings.HasPrefix(args, "--fail=60s@8") && err.Error() != want {
+			t.Errorf("%s: said for each policy: %v", args, err)
+		}
 		if err != nil && strings.Contains(err.Error(), "pools[") {
 			t.Errorf("%s: names the configuration that was made for it: %v", args, err)
 		}

@@ -93,7 +93,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 				defer func() { <-slots }()
 				var err error
 				if results[i][seed], err = run(t, o); err != nil {
-					errs[i*e.Seeds+seed] = fmt.Errorf("%s: %w", p.Name, err)
+					errs[i*e.Seeds+seed] = &policyError{p.Name, err}
 				}
 			})
 		}
@@ -101,7 +101,7 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	showProgress(terminal, &ended, int64(len(t.Requests)*len(errs)), done)
-	if err := errors.Join(errs...); err != nil {
+	if err := joined(errs); err != nil {
 		return nil, err
 	}
 	base.setDefaults()
@@ -113,6 +113,28 @@ func (e *Experiment) Run(t *trace.Trace, terminal *os.File) (*Comparison, error)
 		c.Baseline = results[baseline]
 	}
 	return c, nil
+}
+
+// policyError is the error of a run with a policy.
+type policyError struct {
+	policy string
+	err    error
+}
+
+// Error names the policy.
+func (e *policyError) Error() string { return e.policy + ": " + e.err.Error() }
+
+// Unwrap is the error of the run.
+func (e *policyError) Unwrap() error { return e.err }
+
+// joined is the error of all runs. What they all have in common is said once.
+func joined(errs []error) error {
+	all := errors.Join(errs...)
+	first, ok := errors.AsType[*policyError](all)
+	if !ok || slices.ContainsFunc(errs, func(err error) bool { return err == nil || errors.Unwrap(err).Error() != first.err.Error() }) {
+		return all
+	}
+	return first.err
 }
 
 // Load is the rate in multiples of the saturation.

@@ -68,13 +68,13 @@ func TestExperimentErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Experiment){
-		"at least 1 seed":       func(e *Experiment) { e.Seeds = 0 },
-		"a load above 0":        func(e *Experiment) { e.Load = 0 },
-		"no negative numbers":   func(e *Experiment) { e.Rate = -1 },
-		"0 replicas":            func(e *Experiment) { e.Replicas = 0 },
-		"fits into a replica":   func(e *Experiment) { e.CacheTokens = 64 },
-		"a cache of 1 tokens":   func(e *Experiment) { e.CacheTokens = 1 },
-		"round_robin: 2000 age": func(e *Experiment) { e.Agents = 2000 },
+		"at least 1 seed":     func(e *Experiment) { e.Seeds = 0 },
+		"a load above 0":      func(e *Experiment) { e.Load = 0 },
+		"no negative numbers": func(e *Experiment) { e.Rate = -1 },
+		"0 replicas":          func(e *Experiment) { e.Replicas = 0 },
+		"fits into a replica": func(e *Experiment) { e.CacheTokens = 64 },
+		"a cache of 1 tokens": func(e *Experiment) { e.CacheTokens = 1 },
+		"2000 age":            func(e *Experiment) { e.Agents = 2000 },
 	} {
 		e := Experiment{Options: Options{Setup: smallOptions().Setup}, Load: 0.8, Seeds: 1, Policies: policies}
 		change(&e)
