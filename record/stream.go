@@ -13,6 +13,9 @@ import (
 // whether anybody still reads.
 const streamEvery = time.Second
 
+// Longest is the longest that one over a connection may take.
+const Longest = 7 * 24 * time.Hour
+
 // Stream is a recording that somebody reads over a connection.
 type Stream struct{ queue *queue }
 
