@@ -69,9 +69,8 @@ type HAProxy struct {
 	// has just died. It must exceed the longest hold of an admission.
 	ProcessingTimeout time.Duration
 
-	// BodyTimeout is how long a client may take to send its body, or as much
-	// of it as the buffer holds. Default 30 s. Before 3.0 it is longer where requests are
-	// held; see BodyWait.
+	// BodyTimeout is how long a client may take to send its body, or as much of it as
+	// the buffer holds. Default 30 s. Before 3.0 holds make it longer; see BodyWait.
 	BodyTimeout time.Duration
 
 	// ServerTimeout is how long a replica may be silent. Default 600 s.

@@ -77,7 +77,7 @@ var arrows = map[string][]string{
 	"bench/grid":       {"decider", "decider/policy", "sim", "sim/replay", "sim/trace", "sim/workload"},
 	"bench/overhead":   {"bench/stand", "templates"},
 	"bench/peers":      {"bench/stand", "config", "demo", "templates"},
-	"bench/stand":      {"loopback"}, // what benchmarks of whole proxies share
+	"bench/stand":      {"loopback", "templates"}, // what benchmarks of whole proxies share
 	"bench/workloads":  {"sim/trace"},
 	"packaging":        {},
 	"packaging/site":   {}, // a module of its own: the documentation site
