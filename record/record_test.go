@@ -45,7 +45,8 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	clock := &decidertest.Clock{Now: time.Hour}
+	clock := &decidertest.Clock{}
+	clock.Advance(time.Hour)
 	d := decider.New(clock.Read, decidertest.Seeds())
 	d.Secret = []byte("secret")
 	in := intake.New(d)

@@ -3,19 +3,20 @@ package decidertest
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"pointsman/decider"
 )
 
-// Clock is a clock that stands still until a test moves it.
-type Clock struct{ Now time.Duration }
+// Clock is a clock that stands still until a test moves it, while others may read it.
+type Clock struct{ now atomic.Int64 }
 
 // Read returns the time. It is a decider.Clock.
-func (c *Clock) Read() time.Duration { return c.Now }
+func (c *Clock) Read() time.Duration { return time.Duration(c.now.Load()) }
 
 // Advance moves the clock on by d.
-func (c *Clock) Advance(d time.Duration) { c.Now += d }
+func (c *Clock) Advance(d time.Duration) { c.now.Add(int64(d)) }
 
 // Seeds returns a function that gives the seeds 1, 2, 3 …
 func Seeds() func() uint64 {

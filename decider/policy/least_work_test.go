@@ -117,7 +117,7 @@ func TestLeastWorkSpreadsAHotPrefix(t *testing.T) {
 	counts := map[string]int{}
 	for n := range 4000 {
 		p.Clock.Advance(10 * time.Millisecond)
-		now := p.Clock.Now
+		now := p.Clock.Read()
 		for s, list := range firsts {
 			for len(list) > 0 && list[0].at <= now {
 				p.FirstToken(list[0].id, []byte(s))

@@ -106,7 +106,7 @@ func TestPrefixScorer(t *testing.T) {
 
 func TestScorersOfLoad(t *testing.T) {
 	p := scoring(QueueScorer{}, 3)
-	p.Clock.Now = time.Hour
+	p.Clock.Advance(time.Hour - p.Clock.Read())
 	wantScores(t, "queue, all equal", score(p), 1, 1, 1)
 	hold(p, 1, 0, 3)
 	hold(p, 0, 4, 0)
@@ -240,7 +240,7 @@ func TestScorersStayInRange(t *testing.T) {
 		p.Engine("r1").Signals(decider.Signals{KVUsage: 1.2, Waiting: -1, Running: -5, Throughput: -1})
 		p.SendTo("r2", decidertest.Tokens(1<<40))
 		p.SetInFlight("r2", 1<<14)
-		p.Clock.Now = 100 * time.Hour
+		p.Clock.Advance(100*time.Hour - p.Clock.Read())
 		try("odd", decidertest.InSession(1), decidertest.WithLoRA("sql"))
 		try("no prompt", decidertest.Tokens(0))
 		p.Drain("r1", "r2", "r3", "r4")
