@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"pointsman/advice"
@@ -47,11 +46,7 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 			rep.found(f)
 		}
 	}
-	user := nginx.User(own)
-	if user == "" {
-		user = compiledUser(binary)
-	}
-	rep.checkSocket(r.File.Listen.Nginx, "nginx", user)
+	rep.checkSocket(r.File.Listen.Nginx, "nginx", nginx.User(own))
 	if binary == "" {
 		fmt.Fprintln(rep, "nginx: not in the path, so the configuration was not tried")
 	} else if err := nginxAccepts(binary, "-c", own); err != nil {
@@ -61,26 +56,6 @@ func (rep *report) checkNginx(r *resolve.Config, o Options) error {
 	}
 	return nil
 }
-
-// compiledUser is the account that the workers of an nginx that root starts run as where
-// its configuration names none; "" without an nginx, or where another user checks, who may
-// be the one that starts it.
-func compiledUser(binary string) string {
-	if binary == "" || os.Getuid() != 0 {
-		return ""
-	}
-	out, err := exec.Command(binary, "-V").CombinedOutput()
-	if err != nil {
-		return ""
-	}
-	if m := userArgument.FindSubmatch(out); m != nil {
-		return string(m[1])
-	}
-	return "nobody"
-}
-
-// userArgument is how nginx was configured when it was built.
-var userArgument = regexp.MustCompile(`--user=([\w-]+)`)
 
 // checkNginxRendered lets nginx check the complete set in a separate folder.
 func (rep *report) checkNginxRendered(t templates.Nginx, binary string) error {

@@ -26,7 +26,6 @@ func TestSocketPermissions(t *testing.T) {
 	defer l.Close()
 	put(t, filepath.Join(dir, "haproxy.cfg"), "global\n  user daemon\n  user nobody\n  tune.bufsize 131072\ndefaults\n  mode http\n")
 	put(t, filepath.Join(dir, "nginx.conf"), "user nobody;\nhttp { server { listen 80; } }\n")
-	put(t, filepath.Join(dir, "plain.conf"), "http { server { listen 80; } }\n")
 	for mode, want := range map[os.FileMode]bool{0o600: true, 0o666: false} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -36,11 +35,6 @@ func TestSocketPermissions(t *testing.T) {
 			t.Errorf("HAProxy, mode %o: %s", mode, says)
 		}
 		says, _ = checked(t, "listen: {spoe: off, nginx: 'unix://"+path+"'}\n"+pools, nil, Options{NginxConfig: filepath.Join(dir, "nginx.conf")})
-		// Without a user in the file it is the one that nginx was built with.
-		built, _ := checked(t, "listen: {spoe: off, nginx: 'unix://"+path+"'}\n"+pools, map[string]string{"nginx": "echo configure arguments: --group=x --user=nobody --with-y"}, Options{NginxConfig: filepath.Join(dir, "plain.conf")})
-		if os.Getuid() == 0 && strings.Contains(built, "user nobody may not write to it") != want {
-			t.Errorf("nginx without a user, mode %o: %s", mode, built)
-		}
 		if strings.Contains(says, "socket "+path+": user nobody may not write to it") != want || want != strings.Contains(says, "set listen.socket_group") {
 			t.Errorf("nginx, mode %o: %s", mode, says)
 		}
