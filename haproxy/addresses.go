@@ -54,16 +54,21 @@ func (a *adviser) leadsTo(server, address string) bool {
 	if !toUnix || !isUnix {
 		return false
 	}
-	inside := path.Join(a.chroot(), file)
+	inside := file
+	if chroot := a.chroot(); chroot != nil {
+		inside = path.Join(chroot.Arg(1), file)
+	}
 	return file == socket || inside == socket || slices.Contains(a.Inside, inside)
 }
 
-// chroot is the folder that HAProxy changes its root to, "" for none.
-func (a *adviser) chroot() string {
+// chroot is the line that changes HAProxy's root, nil if there is none.
+func (a *adviser) chroot() (last *rule) {
 	for _, s := range a.sections {
-		if l := s.own("chroot"); s.kind == "global" && len(l) > 0 {
-			return l[len(l)-1].Arg(1)
+		for _, l := range s.own("chroot") {
+			if s.kind == "global" && l.file != a.Ours {
+				last = l
+			}
 		}
 	}
-	return ""
+	return last
 }

@@ -125,7 +125,7 @@ func (a *adviser) logs() (list []*rule) {
 
 // global examines what applies everywhere.
 func (a *adviser) global() {
-	var size, chroot, queue *rule
+	var size, queue *rule
 	for _, s := range a.sections {
 		for i := range s.lines {
 			switch l := &s.lines[i]; {
@@ -135,8 +135,6 @@ func (a *adviser) global() {
 					"json_query can see another model than pointsman routes by (a second key, an escaped one, a long body)")
 			case l.Is("tune.bufsize") && s.kind == "global":
 				size = l
-			case l.Is("chroot") && s.kind == "global":
-				chroot = l
 			case l.Is("timeout", "queue"):
 				if d := duration(l.Arg(2)); d > 0 && (queue == nil || d < duration(queue.Arg(2))) {
 					queue = l
@@ -154,7 +152,7 @@ func (a *adviser) global() {
 		a.say("bufsize", global, size, fmt.Sprintf("set tune.bufsize %d", a.Bufsize),
 			"tune.bufsize is %d, less than the %d that pointsman's own files are rendered for", n, a.Bufsize)
 	}
-	if chroot != nil && a.Socket != "" {
+	if chroot := a.chroot(); chroot != nil && a.Socket != "" {
 		if inside := path.Join(chroot.Arg(1), a.Socket); !slices.Contains(a.Inside, inside) {
 			a.say("chroot", global, chroot, fmt.Sprintf("have the agent listen on %s too, as pointsman-spoe.socket does for Debian's chroot, or on 127.0.0.1", inside),
 				"chroot %s hides the agent's unix socket", chroot.Arg(1))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"pointsman/advice"
 	"pointsman/templates"
 )
 
@@ -138,21 +139,27 @@ func TestAdvise(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var all strings.Builder
-			for _, f := range got {
-				rules.See(f)
-				fmt.Fprintln(&all, f)
-			}
+			all := said(got)
 			if len(got) != len(c.want) {
-				t.Errorf("got %d pieces of advice, want %d:\n%s", len(got), len(c.want), all.String())
+				t.Errorf("got %d pieces of advice, want %d:\n%s", len(got), len(c.want), all)
 			}
 			for _, w := range c.want {
-				if !strings.Contains(all.String(), w) {
-					t.Errorf("no %q in\n%s", w, all.String())
+				if !strings.Contains(all, w) {
+					t.Errorf("no %q in\n%s", w, all)
 				}
 			}
 		})
 	}
+}
+
+// said is the text of findings.
+func said(list []advice.Finding) string {
+	var all strings.Builder
+	for _, f := range list {
+		rules.See(f)
+		fmt.Fprintln(&all, f)
+	}
+	return all.String()
 }
 
 // TestAdviseComparesAddresses: files that lead elsewhere than where the agent listens are
@@ -169,13 +176,9 @@ func TestAdviseComparesAddresses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all strings.Builder
-		for _, f := range got {
-			rules.See(f)
-			fmt.Fprintln(&all, f)
-		}
-		if (len(got) > 0) != (c.want != "") || !strings.Contains(all.String(), c.want) {
-			t.Errorf("%+v gives\n%s", c, all.String())
+		all := said(got)
+		if (len(got) > 0) != (c.want != "") || !strings.Contains(all, c.want) {
+			t.Errorf("%+v gives\n%s", c, all)
 		}
 	}
 	port := site(t)

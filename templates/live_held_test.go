@@ -13,8 +13,8 @@ import (
 )
 
 // TestHeldLong: a request that is held for longer than its body may take does no harm. On
-// 2.6 the timer of wait-for-body went on, and HAProxy aborted: each request that it carried
-// was lost.
+// 2.6 the timer of wait-for-body goes on meanwhile, and when it ends HAProxy aborts: each
+// request that it carries is lost.
 func TestHeldLong(t *testing.T) {
 	for _, bin := range proxies.HAProxies(t) {
 		for _, form := range forms {

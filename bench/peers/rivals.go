@@ -41,8 +41,6 @@ var rivals = []*rival{
 		command: "the same with `log /dev/log local0` and `option httplog`, as rendered configurations have"},
 	{name: "haproxy-rules", title: "our rules, nobody asked", base: "haproxy", part: true, start: func(s *scene) error { return unasked(s, false, "") }, version: haproxyVersion,
 		command: "as `pointsman render haproxy` writes it, without the lines for the agent and its feed"},
-	{name: "haproxy-rules-small", title: "the same, small requests", base: "haproxy", part: true, start: func(s *scene) error { return unasked(s, false, "bufsize: 32KiB") }, version: haproxyVersion,
-		command: "the same with `haproxy.bufsize: 32KiB`"},
 	{name: "haproxy-nothing", title: "HAProxy + an agent that does nothing", base: "haproxy", part: true, start: func(s *scene) error { return doNothing(s, false, "") }, version: haproxyVersion,
 		command: "as `pointsman render haproxy` writes it; the agent answers each question at once without a decision"},
 	{name: "haproxy-nothing-small", title: "the same, small requests", base: "haproxy", part: true, start: func(s *scene) error { return doNothing(s, false, "bufsize: 32KiB") }, version: haproxyVersion,
