@@ -45,7 +45,7 @@ func printLinks(w io.Writer, links []link.Status) {
 			fmt.Fprintf(w, "  %s: %s: %s\n", l.Proxy, f.Problem, f.Remedy)
 		}
 		for _, name := range slices.Sorted(maps.Keys(l.Bypassed)) {
-			fmt.Fprintf(w, "  %s: %s of frontend %s reached a pool without a question\n", l.Proxy, plural(int64(l.Bypassed[name]), "request"), name)
+			fmt.Fprintf(w, "  %s: %s of frontend %s reached a pool without a question\n", l.Proxy, plural(l.Bypassed[name], "request"), name)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // printShadow prints the comparison of a pool in shadow.
 func printShadow(w io.Writer, s *decider.ShadowStatus) {
 	if s.Share == 1 {
-		fmt.Fprintf(w, "  shadow: the proxy balances by itself; %s, %d compared\n", plural(int64(s.Requests), "request"), s.Compared)
+		fmt.Fprintf(w, "  shadow: the proxy balances by itself; %s, %d compared\n", plural(s.Requests, "request"), s.Compared)
 	} else {
 		fmt.Fprintf(w, "  shadow: the proxy balances %.3g%% of the requests by itself; %d so far, %d compared\n", 100*s.Share, s.Requests, s.Compared)
 	}

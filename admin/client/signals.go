@@ -64,13 +64,13 @@ func blocksOf(s engine.Status) string {
 	}
 	text := fmt.Sprint(b.Blocks)
 	if b.Orphans > 0 {
-		text += ", " + plural(int64(b.Orphans), "orphan")
+		text += ", " + plural(b.Orphans, "orphan")
 	}
 	if b.Strange > 0 {
 		text += fmt.Sprintf(", %d strange", b.Strange)
 	}
 	if b.Overfull > 0 {
-		text += ", overfull " + plural(int64(b.Overfull), "time")
+		text += ", overfull " + plural(b.Overfull, "time")
 	}
 	return text
 }

@@ -70,7 +70,7 @@ func printStatus(w io.Writer, s *admin.Status) {
 			}
 		}
 		if l := p.Legs; l != nil {
-			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %s\n", l.Legs, l.Legs+l.Local, plural(int64(l.Tokens), "token"))
+			fmt.Fprintf(w, "  prompts computed by prefill replicas: %d of %d, %s\n", l.Legs, l.Legs+l.Local, plural(l.Tokens, "token"))
 		}
 		if p.Shadow != nil {
 			printShadow(w, p.Shadow)
@@ -112,20 +112,20 @@ func stateLine(s *state.Status) string {
 		line += fmt.Sprintf("%s, written %s ago", size(s.Bytes), shortly(s.Age))
 	}
 	if s.Failures > 0 {
-		line += ", " + plural(int64(s.Failures), "write") + " failed"
+		line += ", " + plural(s.Failures, "write") + " failed"
 	}
 	r := s.Restored
 	if r == nil {
 		return line + "; began with none"
 	}
 	line += fmt.Sprintf("; restored %s ago, then %s old: %s, %s, %s", shortly(r.Ago), shortly(r.Age),
-		plural(int64(r.Blocks), "block"), plural(int64(r.Sessions), "session"), plural(int64(r.Requests), "request"))
+		plural(r.Blocks, "block"), plural(r.Sessions, "session"), plural(r.Requests, "request"))
 	if r.Waiting > 0 {
 		wait := " wait for their replicas"
 		if r.Waiting == 1 {
 			wait = " waits for its replicas"
 		}
-		line += ", " + plural(int64(r.Waiting), "pool") + wait
+		line += ", " + plural(r.Waiting, "pool") + wait
 	}
 	return line
 }
@@ -139,7 +139,7 @@ func size(bytes int64) string {
 }
 
 // plural writes a number of things.
-func plural(n int64, thing string) string {
+func plural[N int | int64 | uint64](n N, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
@@ -164,7 +164,7 @@ func printQueue(w io.Writer, a *decider.AdmissionStatus) {
 	if a.NoReplica {
 		fmt.Fprintf(w, "  waiting in %s, until a replica is up\n", where)
 	} else {
-		fmt.Fprintf(w, "  waiting in %s, %s without capacity, expected wait of the last band %.1fs\n", where, plural(int64(a.Saturated), "replica"), a.Wait)
+		fmt.Fprintf(w, "  waiting in %s, %s without capacity, expected wait of the last band %.1fs\n", where, plural(a.Saturated, "replica"), a.Wait)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "  band\ttenants\tqueued\ttokens\toldest\theld\tadmitted\tmean wait\tfull\ttoo long\tdeadline\tno replica\tgone\t")
