@@ -13,6 +13,9 @@ import (
 // recordingStall is how long the reader of a recording may block it.
 const recordingStall = 10 * time.Second
 
+// RecordingType is the content type of a recording: lines of JSON.
+const RecordingType = "application/x-ndjson"
+
 // record streams the requests that end from now on, for ?for=1h at most.
 func (s *Server) record(ctx *fasthttp.RequestCtx) {
 	most, err := time.ParseDuration(string(ctx.QueryArgs().Peek("for")))
@@ -25,7 +28,7 @@ func (s *Server) record(ctx *fasthttp.RequestCtx) {
 		ctx.Error(err.Error()+"\n", fasthttp.StatusTooManyRequests)
 		return
 	}
-	ctx.SetContentType("application/x-ndjson")
+	ctx.SetContentType(RecordingType)
 	ctx.SetConnectionClose()
 	conn := ctx.Conn()
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {

@@ -27,7 +27,7 @@ func (rep *report) checkHAProxy(r *resolve.Config, o Options) error {
 		return nil // it is not to ask
 	}
 	binary, err := exec.LookPath("haproxy")
-	if err != nil && !o.Rendered && r.File.HAProxy.Version == "" {
+	if err != nil && !o.Rendered && len(o.HAProxyConfig) == 0 && r.File.HAProxy.Version == "" {
 		fmt.Fprintln(rep, "haproxy: not installed here, so what is rendered for it was not tried")
 		return nil
 	}

@@ -33,7 +33,7 @@ func TestLive(t *testing.T) {
 					watched = r.URL.Query().Get("session")
 				}
 				if r.URL.Path == "/status" {
-					io.WriteString(w, `{"pools":[{"models":["m1"]}]}`)
+					io.WriteString(w, `{"version":"v1","pools":[{"models":["m1"]}]}`)
 					return
 				}
 				io.WriteString(w, `{"session_headers":["authorization","x-session-id"],"request":`+c.request+"}")
@@ -64,7 +64,7 @@ func TestLive(t *testing.T) {
 func TestLiveFindsTheModel(t *testing.T) {
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/status" {
-			io.WriteString(w, `{"pools":[{}]}`)
+			io.WriteString(w, `{"version":"v1","pools":[{}]}`)
 			return
 		}
 		io.WriteString(w, `{"session_headers":["x-session-id"],"request":{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}}`)
@@ -99,7 +99,7 @@ func TestLiveFindsTheModel(t *testing.T) {
 // An engine that refuses the request is not a step that is missing.
 func TestLiveRefusedByTheReplica(t *testing.T) {
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, `{"session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}}`)
+		io.WriteString(w, `{"version":"v1","session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}}`)
 	}))
 	defer agent.Close()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -118,7 +118,7 @@ func TestLiveAsksAgain(t *testing.T) {
 		if sent > 1 {
 			request = `{"pool":"llama","server":"r1","why":"least_work","served_by":"r1","ended":true,"end":"served"}`
 		}
-		io.WriteString(w, `{"session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":`+request+"}")
+		io.WriteString(w, `{"version":"v1","session_headers":["x-session-id"],"pools":[{"models":["m"]}],"request":`+request+"}")
 	}))
 	defer agent.Close()
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent++ }))

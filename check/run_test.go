@@ -76,6 +76,8 @@ func TestCheckHAProxy(t *testing.T) {
 		{"refuses", pools, map[string]string{"haproxy": version + refuses}, Options{}, "", "the rendered configuration: haproxy -c refuses it:\nline 3"},
 		{"older", "haproxy: {version: 3.2}\n" + pools, map[string]string{"haproxy": version + refuses}, Options{}, "", "rendered for HAProxy 3.2 is refused by the 3.0"},
 		{"own", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own}}, own + ": haproxy accepts it together with " + templates.AttachedFile, "fault"},
+		{"own, not installed", pools, nil, Options{HAProxyConfig: []string{own}}, "", "give --version"},
+		{"own, a version, not installed", "haproxy: {version: 3.2}\n" + pools, nil, Options{HAProxyConfig: []string{own}}, own + ": frontend: no use_backend leads to llama", "fault"},
 		{"own, absent", pools, map[string]string{"haproxy": version + "true"}, Options{HAProxyConfig: []string{own + ".absent"}}, "", "no such file"},
 		{"off", "listen: {spoe: off}\n" + pools, nil, Options{}, "warning: f:1:16: listen.spoe: off", ""},
 		{"off, with nginx", "listen: {spoe: off, nginx: 'unix:///run/pointsman/nginx.sock'}\n" + pools, map[string]string{"haproxy": version + "true"}, Options{}, "f: ok, 1 pool\n", ""},

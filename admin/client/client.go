@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman/admin"
 	"pointsman/misuse"
 )
 
@@ -79,28 +80,20 @@ var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 const maxAnswer = 64 << 20
 
 // Status returns the pools and replicas as JSON.
-func (c Client) Status() ([]byte, error) { return c.get("/status") }
+func (c Client) Status() ([]byte, error) { return c.get("/status", isStatus) }
 
 // Signals returns what the engines report as JSON.
-func (c Client) Signals() ([]byte, error) { return c.get("/signals") }
+func (c Client) Signals() ([]byte, error) { return c.get("/signals", isSignals) }
 
 // Usage returns what was used since the agent's start, by key and model, as CSV.
-func (c Client) Usage() ([]byte, error) { return c.get("/usage") }
+func (c Client) Usage() ([]byte, error) { return c.get("/usage", isUsage) }
 
-func (c Client) get(path string) ([]byte, error) {
+func (c Client) get(path string, isOurs func([]byte) bool) ([]byte, error) {
 	req, err := c.request(http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.send(req, 10*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") == "application/json" {
-		resp.Body.Close()
-		return nil, fmt.Errorf("is this the agent's admin address? %s answers %s", req.URL, resp.Status)
-	}
-	return read(resp)
+	return c.do(req, isOurs)
 }
 
 // Explain returns as JSON where a request with that body would go, and why. path is that of
@@ -123,7 +116,7 @@ func (c Client) Explain(path, pool string, headers []string, body []byte) ([]byt
 		}
 		req.Header.Set("Explain-"+name, value)
 	}
-	return c.do(req)
+	return c.do(req, isExplanation)
 }
 
 // Record makes the agent record for at most that long, and returns the stream.
@@ -138,12 +131,11 @@ func (c Client) Record(most time.Duration) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		if err != nil {
-			return nil, err
-		}
-		return nil, errors.New(strings.TrimSpace(string(b)))
+		return nil, c.refusal(resp)
+	}
+	if resp.Header.Get("Content-Type") != admin.RecordingType {
+		resp.Body.Close()
+		return nil, c.foreign(resp)
 	}
 	return resp.Body, nil
 }
@@ -166,26 +158,21 @@ func (c Client) send(req *http.Request, timeout time.Duration) (*http.Response, 
 	return resp, nil
 }
 
-// do sends a request and returns the body of its answer.
-func (c Client) do(req *http.Request) ([]byte, error) {
+// do sends a request and returns the body of its answer, which isOurs knows as an agent's.
+func (c Client) do(req *http.Request, isOurs func([]byte) bool) ([]byte, error) {
 	resp, err := c.send(req, 10*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	return read(resp)
-}
-
-// read returns the body of an answer, and closes it.
-func read(resp *http.Response) ([]byte, error) {
+	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != "application/json" {
+		return nil, c.refusal(resp)
+	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
+	if err == nil && !isOurs(b) {
+		err = c.foreign(resp)
 	}
-	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != "application/json" {
-		return nil, errors.New(strings.TrimSpace(string(b)))
-	}
-	return b, nil
+	return b, err
 }
 
 // Watch makes the agent follow the next request of a session, and Watched returns its
@@ -196,10 +183,10 @@ func (c Client) Watch(session string) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return c.do(req)
+	return c.do(req, isWatch)
 }
 
 // Watched is the other half of Watch.
 func (c Client) Watched(session string) ([]byte, error) {
-	return c.get("/debug/watch?session=" + url.QueryEscape(session))
+	return c.get("/debug/watch?session="+url.QueryEscape(session), isWatch)
 }

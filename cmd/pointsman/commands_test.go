@@ -127,18 +127,36 @@ func TestStatusAndExplain(t *testing.T) {
 	}
 }
 
-// TestNotTheAgent: what another server answers is no status, and is not explained.
+// TestNotTheAgent: what another server answers is no status, is not explained and not recorded.
 func TestNotTheAgent(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, `{"error": {"message": "Not Found"}}`)
-	}))
-	defer s.Close()
-	for _, args := range []string{"status --once", "status --json", "usage", "explain " + write(t, `{"model": "m"}`)} {
-		list := append(strings.Fields(args), "--admin", s.Listener.Addr().String())
-		if out, err := run(t, list...); err == nil || !strings.Contains(err.Error(), "is this the agent's admin address?") {
-			t.Errorf("%s: %v in\n%s", args, err, out)
+	for _, c := range []struct {
+		status     int
+		kind, text string
+	}{
+		{http.StatusNotFound, "application/json", `{"error": {"message": "Not Found"}}`},
+		{http.StatusNotFound, "text/html", "<html>not found</html>"},
+		{http.StatusOK, "application/json", `{"status": "ok"}`},
+		{http.StatusOK, "text/html; charset=utf-8", "<html>welcome</html>"},
+		{http.StatusOK, "text/plain", "OK"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.kind)
+			w.WriteHeader(c.status)
+			io.WriteString(w, c.text)
+		}))
+		defer s.Close()
+		out := filepath.Join(t.TempDir(), "trace.jsonl.gz")
+		for _, args := range []string{
+			"status --once", "status --json", "status --signals", "usage", "explain " + write(t, `{"model": "m"}`),
+			"record --for 1s --out " + out, "check --config " + write(t, "pools: {a: {replicas: {r: {address: 'h:1'}}}}") + " --live http://127.0.0.1:1/v1/chat/completions",
+		} {
+			list := append(strings.Fields(args), "--admin", s.Listener.Addr().String())
+			if out, err := run(t, list...); err == nil || !strings.Contains(err.Error(), "is this the agent's admin address?") {
+				t.Errorf("%d %s: %s: %v in\n%s", c.status, c.text, args, err, out)
+			}
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%d %s: a recording", c.status, c.text)
 		}
 	}
 }
