@@ -19,8 +19,7 @@ func (c Client) foreign(resp *http.Response) error {
 	return fmt.Errorf("is this the agent's admin address? %s answers %s with %s, but not as an agent does", string(c), resp.Request.URL.Path, resp.Status)
 }
 
-// refusal is the error for an answer that is none, and closes it. An agent says why in plain
-// text.
+// refusal returns why the agent refuses, which it says in plain text, and closes the answer.
 func (c Client) refusal(resp *http.Response) error {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
