@@ -11,12 +11,12 @@ import (
 // the pool's lock.
 type account struct {
 	reservations
-	load     loadEstimate
-	growth   growth
-	turnover turnover
-	caches   cacheModel
-	sessions sessionMemory
-	lease    time.Duration // a reservation ends this long after its last report
+	load      loadEstimate
+	occupancy occupancy
+	turnover  turnover
+	caches    cacheModel
+	sessions  sessionMemory
+	lease     time.Duration // a reservation ends this long after its last report
 }
 
 // reserve makes a reservation for r on replica, as decided at now, and books it. prefill
@@ -147,7 +147,9 @@ func (a *account) renew(v *reservation, now time.Duration) {
 // end takes v off its replica and frees it. Its contents stay until the next add.
 func (a *account) end(v *reservation, o Outcome, now time.Duration) {
 	a.load.ended(v, o)
-	v.replica.places.ends.add(1, now)
+	if v.started || o.computed() {
+		v.replica.places.ends.add(1, now)
+	}
 	a.unbook(v, now)
 	a.remove(v)
 }

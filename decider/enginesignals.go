@@ -32,6 +32,10 @@ func (e Engine) Signals(s Signals) {
 		return
 	}
 	s.At, s.Known = p.clock(), true
+	if !(s.KVUsage >= 0) { // a NaN of one engine would spread to the estimates of the pool
+		s.KVUsage = 0
+	}
+	s.KVUsage = min(1, s.KVUsage)
 	p.load.advance(r, s.At)
 	r.signals, r.atSignals = s, p.localLoad(r)
 	p.load.findPlaces(r, s.At)
@@ -137,7 +141,3 @@ func (v *View) Throughput(i int) float64 {
 
 // TypicalCost is the mean prefill cost of about the pool's last 512 requests.
 func (v *View) TypicalCost() float64 { return v.pool.load.typical }
-
-// Generated estimates the mean number of output tokens that a running request has so far,
-// from what engines report of their caches; 0 if none does.
-func (v *View) Generated() float64 { return v.pool.growth.perRequest(&v.pool.members, v.Now) }

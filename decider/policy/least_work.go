@@ -27,18 +27,18 @@ import "pointsman/decider"
 // The part of own that another replica has cached counts 1 / (1+l·h·s/10): other
 // requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
 // long they have come and t the time to compute the copy: the requests of one task come at
-// once, and wait for the copy like the first. pressure is the memory that the requests
-// there and this one need beyond the cache, what those there need times ten, since memory is
-// freed more slowly than prompts are computed, and a part of what they will need when they
-// have grown. The wait for an engine that runs no more sequences belongs to it, times ten as
-// well. Ties go to the emptier cache.
+// once, and wait for the copy like the first. pressure is by how much the wait until the
+// replica has memory and a place for the request is longer than queue. Memory that requests
+// there and this one need beyond the cache is free when as much of the cache is, which
+// turns over in the time that a request stays (Stay). Ties go to the emptier cache.
 type LeastWork struct{}
 
 // weights are what early and late binding do not have in common.
 // docs/decisions/0009-externalities.md, 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md,
 // 0017-what-is-to-come.md, 0019-the-longest-prompts.md, 0024-what-does-not-fit.md,
-// 0026-what-caches-turn-over.md, 0027-who-a-copy-serves.md, 0028-places-of-engines.md
-// and 0030-wait-or-compute-again.md say how these and the constants below were found.
+// 0026-what-caches-turn-over.md, 0027-who-a-copy-serves.md, 0028-places-of-engines.md,
+// 0030-wait-or-compute-again.md and 0032-when-memory-is-free.md say how these and the constants
+// below were found.
 type weights struct {
 	// late: a copy serves an equal part of the requests for it, as those that are held are on
 	// no replica. Of what none has cached a long prompt counts as a usual one. What attention
@@ -59,15 +59,8 @@ const (
 	copyLasting = 500.0 // the same, for requests that go on
 	copyShared  = 0.1   // the same, for the part of own that others have a use for
 	perRequest  = 20.0  // tokens per request on the replica: each slows the others
-	perToken    = 0.05  // tokens per token in use there
-	perExcess   = 9.0   // added per token in use there that does not fit, and per token in the wait for a place: until other requests have ended
-	perGrowth   = 0.2   // tokens per token that will not fit when the requests there have grown
+	perToken    = 0.05  // tokens per token in use there, as far as prompts outweigh answers
 )
-
-// growsBy is the output that running requests are assumed to have still to come, as a
-// multiple of what they have generated. Under steady traffic the factor is 1, and it is
-// larger while the load grows.
-const growsBy = 3
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -100,7 +93,8 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 	n := float64(len(v.Candidates))
 	copying, use := 1+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
-	best, grows := v.BestCached(), growsBy*v.Generated()
+	best, stay := v.BestCached(), v.Stay()
+	tokens := perToken * max(0, 1-2*v.OutputShare())
 	fresh := float64(max(0, r.Input-best)) // what no replica has cached
 	if w.late {
 		fresh = min(fresh, v.TypicalCost())
@@ -110,7 +104,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 		i := v.Candidates[c]
 		v.Load(i, &l)
 		cached, deep := v.Cached(i), 0.0
-		queue, m, speed, inUse := l.Backlog, l.Requests, l.Speed, l.InUse
+		queue, m, speed := l.Backlog, l.Requests, l.Speed
 		work := float64(r.Input - cached)
 		if !w.late {
 			work = v.CostAfter(cached)
@@ -140,18 +134,13 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 			blocking = use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
 		}
 		work += deep // crowd and blocking stay in tokens
-		decode := perRequest*m + perToken*inUse
+		decode := perRequest*m + tokens*l.InUse
+		wait := replica.PlaceWait(m, v.Now)
 		// Shared blocks take space once.
-		needed := inUse + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens)
-		full := fullCache * l.CacheTokens
-		pressure := 0.0
-		if grown := needed + m*grows - full; grown > 0 {
-			excess := max(0, needed-full)
-			pressure = excess + perExcess*max(0, inUse-full) + perGrowth*(grown-excess)
+		if beyond := l.Needed + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens) - fullCache*l.CacheTokens; beyond > 0 && l.CacheTokens > 0 {
+			wait = max(wait, stay*beyond/(fullCache*l.CacheTokens))
 		}
-		if wait := replica.PlaceWait(m, v.Now); wait > 0 {
-			pressure += (1 + perExcess) * wait * speed
-		}
+		pressure := max(0, wait*speed-queue)
 		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))
 		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, space, pressure, speed, cost

@@ -22,25 +22,67 @@ func TestLeastWorkFillsTheEmptierCache(t *testing.T) {
 	}
 }
 
-// A replica that will be full when its requests have grown gets fewer, long before it
-// is full.
-func TestLeastWorkLooksAheadOfAnswers(t *testing.T) {
+// Tokens in use slow a replica, but where they are answers for the most part, it is the
+// requests that will fill it.
+func TestLeastWorkCountsRequestsWhereAnswersAreLong(t *testing.T) {
 	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
-		p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
-		pressure := func(running int, usage float64) float64 {
+		// Each replica has ten prompts. The first one has them in its cache, and answers of that many tokens.
+		better := func(answers float64) string {
+			p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 100_000 })
+			for n := range 10 {
+				p.FirstToken(p.SendTo("r0", document(n, 8, 0)), []byte("r0"))
+				p.FirstToken(p.SendTo("r1", document(n, 6, 0)), []byte("r1"))
+			}
+			p.SetInFlight("r1", 2)
 			p.Clock.Advance(2 * time.Second)
 			for _, r := range []string{"r0", "r1"} {
-				p.Engine(r).Signals(decider.Signals{Running: running, KVUsage: usage})
+				p.Engine(r).Signals(decider.Signals{Running: p.Replica(r).InFlight, KVUsage: p.Replica(r).KVUsage + answers/100_000})
 			}
-			return p.Terms(decidertest.Tokens(500))["r0"]["pressure"]
+			terms := p.Terms(decidertest.Tokens(500))
+			if terms["r0"]["decode"] < terms["r1"]["decode"] {
+				return "r0"
+			}
+			return "r1"
 		}
-		p.SetInFlight("r0", 40)
-		p.SetInFlight("r1", 40)
-		if got := pressure(40, 0.2); got != 0 {
-			t.Errorf("%T: a pressure of %.0f tokens, with room for five times as many", policy, got)
+		if got := better(0); got != "r1" {
+			t.Errorf("%T: %s, which has a third more tokens in use, is taken for the faster one", policy, got)
 		}
-		if got := pressure(40, 0.6); got <= 0 {
-			t.Errorf("%T: no pressure, but the requests there will need twice the room that is left", policy)
+		if got := better(50_000); got != "r0" {
+			t.Errorf("%T: %s is taken for the faster one, with two requests more", policy, got)
+		}
+	}
+}
+
+// A replica where prompts wait for memory is not idle, however little of them is to be
+// computed: each waits until others have ended.
+func TestLeastWorkSeesPromptsThatWaitForMemory(t *testing.T) {
+	for _, policy := range []decider.Policy{LeastWork{}, LeastWorkLate{}} {
+		wait := func(waiting int, lasting time.Duration) float64 {
+			p := decidertest.New(policy, 2, func(c *decider.PoolConfig) { c.CacheTokens = 100 * block })
+			for n := range 3 {
+				p.ServedBy("r0", document(n, 60, 0)) // so they are cached when they come again
+			}
+			for range 20 {
+				id := p.SendTo("r1")
+				p.FirstToken(id, []byte("r1"))
+				p.Clock.Advance(lasting)
+				p.End(id, "r1")
+			}
+			p.FirstToken(p.SendTo("r0", document(0, 60, 0)), []byte("r0"))
+			for n := range waiting {
+				p.SendTo("r0", document(1+n, 60, 0))
+			}
+			p.Clock.Advance(time.Second)
+			p.Engine("r0").Signals(decider.Signals{Running: 1, Waiting: waiting, KVUsage: 0.6, CacheTokens: 100 * block})
+			terms := p.Terms(document(9, 30, 0))["r0"]
+			return terms["queue"] + terms["pressure"]
+		}
+		none, one, two := wait(0, 2*time.Second), wait(1, 2*time.Second), wait(2, 2*time.Second)
+		if none != 0 || one <= 0 || two < 1.5*one {
+			t.Errorf("%T: %.0f tokens where there is room, %.0f behind one that waits for memory, %.0f behind two", policy, none, one, two)
+		}
+		if slow := wait(1, 8*time.Second); slow < 2*one {
+			t.Errorf("%T: %.0f tokens where requests last four times as long, else %.0f", policy, slow, one)
 		}
 	}
 }
