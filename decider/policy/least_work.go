@@ -28,9 +28,11 @@ import "pointsman/decider"
 // requests for that prefix will find the copy, if they go on. l = a/(a+t), where a is how
 // long they have come and t the time to compute the copy: the requests of one task come at
 // once, and wait for the copy like the first. pressure is by how much the wait until the
-// replica has memory and a place for the request is longer than queue. Memory that requests
-// there and this one need beyond the cache is free when as much of the cache is, which
-// turns over in the time that a request stays (Stay). Ties go to the emptier cache.
+// replica has memory and a place for the request is longer than queue. The memory that requests
+// there and this one need beyond the cache is free when as much of the cache is, which turns
+// over in the time that a request stays (Stay). A part of what they will need when they have
+// grown counts besides. Where answers are long, that and what is in use count less in
+// pressure and decode (OutputShare). Ties go to the emptier cache.
 type LeastWork struct{}
 
 // weights are what early and late binding do not have in common.
@@ -59,8 +61,14 @@ const (
 	copyLasting = 500.0 // the same, for requests that go on
 	copyShared  = 0.1   // the same, for the part of own that others have a use for
 	perRequest  = 20.0  // tokens per request on the replica: each slows the others
-	perToken    = 0.05  // tokens per token in use there, as far as prompts outweigh answers
+	perToken    = 0.05  // tokens per token in use there, less where answers are long
+	perGrowth   = 0.2   // tokens per token that will not fit when the requests there have grown, less where answers are long
 )
+
+// growsBy is the output that running requests are assumed to have still to come, as a
+// multiple of what they have generated. Under steady traffic the factor is 1, and it is
+// larger while the load grows.
+const growsBy = 3
 
 // fullCache is the share of the cache that may be in use before it evicts what is
 // needed.
@@ -93,8 +101,10 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 	n := float64(len(v.Candidates))
 	copying, use := 1+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
-	best, stay := v.BestCached(), v.Stay()
-	tokens := perToken * max(0, 1-2*v.OutputShare())
+	best, stay, grows := v.BestCached(), v.Stay(), growsBy*v.Generated()
+	// Where half of the tokens in flight are generated, requests count, and not how far they are.
+	short := max(0, min(1, 2-4*v.OutputShare()))
+	perToken, perGrowth := perToken*short, perGrowth*short
 	fresh := float64(max(0, r.Input-best)) // what no replica has cached
 	if w.late {
 		fresh = min(fresh, v.TypicalCost())
@@ -134,13 +144,15 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 			blocking = use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
 		}
 		work += deep // crowd and blocking stay in tokens
-		decode := perRequest*m + tokens*l.InUse
+		decode := perRequest*m + perToken*l.InUse
+		full := fullCache * l.CacheTokens
+		prompt := float64(r.Input - v.SharedBlocks(i)*v.BlockTokens) // shared blocks take space once
 		wait := replica.PlaceWait(m, v.Now)
-		// Shared blocks take space once.
-		if beyond := l.Needed + float64(r.Input-v.SharedBlocks(i)*v.BlockTokens) - fullCache*l.CacheTokens; beyond > 0 && l.CacheTokens > 0 {
-			wait = max(wait, stay*beyond/(fullCache*l.CacheTokens))
+		if lacking := l.Needed + prompt - full; lacking > 0 && full > 0 {
+			wait = max(wait, stay*lacking/full)
 		}
-		pressure := max(0, wait*speed-queue)
+		growth := m * grows
+		pressure := max(0, wait*speed-queue) + perGrowth*max(0, min(growth, l.InUse+prompt+growth-full))
 		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))
 		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, space, pressure, speed, cost
