@@ -151,8 +151,14 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 		if lacking := l.Needed + prompt - full; lacking > 0 && full > 0 {
 			wait = max(wait, stay*lacking/full)
 		}
+		pressure := 0.0
+		if wait > 0 {
+			pressure = max(0, wait*speed-queue)
+		}
 		growth := m * grows
-		pressure := max(0, wait*speed-queue) + perGrowth*max(0, min(growth, l.InUse+prompt+growth-full))
+		if lacking := l.InUse + prompt + growth - full; lacking > 0 {
+			pressure += perGrowth * min(growth, lacking)
+		}
 		cost := (queue + work + crowd + blocking + decode + space + pressure) / speed
 		t := (*[9]float64)(v.Row(c))
 		t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8] = queue, work, crowd, blocking, decode, space, pressure, speed, cost
