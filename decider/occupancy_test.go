@@ -11,7 +11,7 @@ func TestStay(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 2)
 	stay := func() float64 {
 		p.view.Now = clock.now
-		return p.view.Stay()
+		return p.view.Occupancy().Stay
 	}
 	if got := stay(); got != longestStay {
 		t.Errorf("nothing has ended: %v s", got)
@@ -49,7 +49,7 @@ func TestOutputShare(t *testing.T) {
 		clock.now += time.Second
 		p.Engine("r0").Signals(Signals{Running: running, KVUsage: usage})
 		p.view.Now = clock.now
-		return p.view.OutputShare()
+		return p.view.Occupancy().OutputShare
 	}
 	if got := share(0); got != 0 {
 		t.Errorf("of nothing in use %v is output", got)

@@ -30,9 +30,9 @@ import "pointsman/decider"
 // once, and wait for the copy like the first. pressure is by how much the wait until the
 // replica has memory and a place for the request is longer than queue. The memory that requests
 // there and this one need beyond the cache is free when as much of the cache is, which turns
-// over in the time that a request stays (Stay). A part of what they will need when they have
+// over in the time that a request stays (Occupancy). A part of what they will need when they have
 // grown counts besides. Where answers are long, that and what is in use count less in
-// pressure and decode (OutputShare). Ties go to the emptier cache.
+// pressure and decode. Ties go to the emptier cache.
 type LeastWork struct{}
 
 // weights are what early and late binding do not have in common.
@@ -101,9 +101,10 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 	n := float64(len(v.Candidates))
 	copying, use := 1+w.queue*float64(queued)/n, v.PrefillUse()
 	crowds := w.crowd * use
-	best, stay, grows := v.BestCached(), v.Stay(), growsBy*v.Generated()
+	best, occupancy := v.BestCached(), v.Occupancy()
+	stay, grows := occupancy.Stay, growsBy*occupancy.Generated
 	// Where half of the tokens in flight are generated, requests count, and not how far they are.
-	short := max(0, min(1, 2-4*v.OutputShare()))
+	short := max(0, min(1, 2-4*occupancy.OutputShare))
 	perToken, perGrowth := perToken*short, perGrowth*short
 	fresh := float64(max(0, r.Input-best)) // what no replica has cached
 	if w.late {

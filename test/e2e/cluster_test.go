@@ -108,9 +108,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("7 requests by least_requests: %d on %s", r.InFlight, r.Name)
 		}
 	}
-	for _, e := range engines {
-		e.Release()
-	}
+	rig.ReleaseAll(t, 7, engines...)
 	held.Wait()
 	h.Agent.Settled(rig.Pool)
 	n.Agent.Settled(rig.Pool)

@@ -140,9 +140,7 @@ func TestExternalNATS(t *testing.T) {
 	byNginx.Stop()
 	counts(t, h, 4)
 	counts(t, n, 4)
-	for _, e := range engines {
-		e.Release()
-	}
+	rig.ReleaseAll(t, 4, engines...)
 	streams.Wait()
 	h.Agent.Settled(rig.Pool)
 	n.Agent.Settled(rig.Pool)

@@ -88,9 +88,7 @@ func TestPartition(t *testing.T) {
 	if took := time.Since(mended); took > healed {
 		t.Errorf("the counts are right %v after the cable was mended, want %v", took, healed)
 	}
-	for _, e := range engines {
-		e.Release()
-	}
+	rig.ReleaseAll(t, 5, engines...)
 	before.Wait()
 	during.Wait()
 	h.Agent.Settled(rig.Pool)

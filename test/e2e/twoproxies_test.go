@@ -97,7 +97,7 @@ func TestTwoHAProxies(t *testing.T) {
 		if n := s.Agent.Pool(rig.Pool).Reservations; n != 14 {
 			t.Errorf("after a reload %d streams are counted, want 14", n)
 		}
-		release()
+		rig.ReleaseAll(t, 14, engines...)
 		own.Wait()
 		others.Wait()
 		s.Agent.Settled(rig.Pool)
@@ -139,9 +139,7 @@ func TestHAProxyBesideNginx(t *testing.T) {
 	if got := n.Agent.Pool(rig.Pool).Reservations; got != 10 {
 		t.Errorf("with the replicas in maintenance at HAProxy, %d streams of nginx are counted, want 10", got)
 	}
-	for _, e := range engines {
-		e.Release()
-	}
+	rig.ReleaseAll(t, 10, engines...)
 	streams.Wait()
 	n.Agent.Settled(rig.Pool)
 }

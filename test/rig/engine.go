@@ -70,6 +70,22 @@ func (e *Engine) Arrived() []string {
 	return slices.Clone(e.arrivals)
 }
 
+// ReleaseAll lets n requests with X-Hold go on, when all of them have come: a proxy may send one
+// long after its decision.
+func ReleaseAll(t testing.TB, n int, engines ...*Engine) {
+	t.Helper()
+	Eventually(t, 20*time.Second, fmt.Sprint("requests that the engines hold: ", n), func() (bool, string) {
+		held := 0
+		for _, e := range engines {
+			held += e.Holds()
+		}
+		return held == n, fmt.Sprint(held)
+	})
+	for _, e := range engines {
+		e.Release()
+	}
+}
+
 // Release lets the requests with X-Hold go on that have come.
 func (e *Engine) Release() {
 	e.mu.Lock()
