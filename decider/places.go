@@ -7,7 +7,7 @@ import "time"
 // lives under the pool's lock.
 type places struct {
 	most concurrency // sequences that it ran while requests waited for a place
-	ends demand      // requests that ended
+	ends demand      // requests that ended after an engine had begun them
 }
 
 // memoryFree is the share of a cache up to which no request waits for memory.
