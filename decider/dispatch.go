@@ -14,6 +14,9 @@ const (
 	// lateBlocking is the weight of the time that a long prompt keeps others waiting, as in
 	// the cost of the policy least_work_late.
 	lateBlocking = 0.4
+	// lateSpared is how many times its own work it delays others at most where these have
+	// replicas enough, as there.
+	lateSpared = 2
 	// maxConsidered bounds the requests that are considered for one assignment.
 	maxConsidered = 128
 )
@@ -271,11 +274,12 @@ func (a *admission) thief(best int) int {
 	if len(a.capacity.idle) == 0 {
 		return found
 	}
-	use := lateBlocking * v.PrefillUse()
+	use := v.PrefillUse()
 	blocking := func(i int) float64 {
 		var l Load
 		v.Load(i, &l)
-		return use * v.Blocking(l.Requests, v.PrefillCost(i))
+		own := v.PrefillCost(i)
+		return use * v.Blocking(l.Requests, own, lateBlocking*v.Length(own), lateSpared)
 	}
 	there := (v.PrefillBacklog(best) + v.PrefillCost(best)) / v.PrefillSpeed(best)
 	for _, i := range a.capacity.idle {

@@ -214,8 +214,10 @@ func (l *legs) rank(p *Pool, r *Request, now time.Duration) int {
 	defer func() { // also when the policy panics
 		l.terms = v.terms
 		v.Candidates, v.terms, v.width, v.ahead, v.inFlight, v.mean, v.lookedUp = candidates, terms, width, ahead, inFlight, mean, 0
+		v.memo.scarce = -1
 	}()
 	v.Candidates, v.terms, v.ahead, v.inFlight, v.lookedUp = l.usable, l.terms, nil, -1, 0
+	v.memo.scarce = -1
 	resetTerms(v, len(p.terms))
 	l.order = l.policy.Rank(r, v, l.order[:0])
 	if len(l.order) == 0 {

@@ -15,6 +15,7 @@ type loadEstimate struct {
 	tiers        tierSpeeds    // from slower tiers of KV caches
 	demand       demand        // of prefill
 	typical      float64       // prefill cost of a request, a mean of the last ones
+	lengths      lengths       // those of the last ones
 	used         float64       // the last result of use,
 	usedAt       time.Duration // and when; 0 = never
 	fadedAt      time.Duration // when forget was called
@@ -152,6 +153,18 @@ func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 	}
 }
 
+// count counts a request of that prefill cost in what is known of the pool's traffic. One
+// that is held is counted when it comes: the longest wait the longest, so that the mean would
+// fall while they are held, and jump when the first of them goes.
+func (l *loadEstimate) count(cost float64, now time.Duration) {
+	l.demand.add(cost, now)
+	l.lengths.add(cost, now)
+	if l.typical == 0 {
+		l.typical = cost
+	}
+	l.typical += (cost - l.typical) / typicalOver
+}
+
 // enqueue puts v, with so many uncached prompt tokens, at the end of its
 // replica's queue, unless its first token has come.
 func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) {
@@ -176,11 +189,9 @@ func (l *loadEstimate) enqueue(v *reservation, uncached int, now time.Duration) 
 	q.n++
 	q.uncached += uncached
 	q.cost += v.prefill.cost
-	l.demand.add(v.prefill.cost, now)
-	if l.typical == 0 {
-		l.typical = v.prefill.cost
+	if !v.request.counted {
+		l.count(v.prefill.cost, now)
 	}
-	l.typical += (v.prefill.cost - l.typical) / typicalOver
 	v.prefill.backlog = l.backlog(v.replica, now)
 }
 

@@ -215,7 +215,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 		return AppliedBefore
 	}
 	r := e.request(p)
-	r.asked = p.admission.elsewhere.asked(e.ID)
+	p.admission.elsewhere.came(&r)
 	v = p.account.accept(from, &r, e, replica, now)
 	x.held++
 	p.admission.sent(v, 1)

@@ -155,7 +155,7 @@ func (s *peers) heldElsewhere(from string, x *peer, e *Event, now time.Duration)
 	a.queue.Add(entry, held{request: r, elsewhere: &elsewhere{from: from, listed: x.list}}, now-min(e.Age+e.Late, mostWait), p.load.poolSpeed())
 	a.elsewhere.n++
 	a.elsewhere.blocks += len(r.Blocks)
-	p.caches.ask(r, now)
+	comes(p, r, prefill, now)
 	return AppliedNow
 }
 
@@ -180,16 +180,14 @@ func (s *peers) notHeldElsewhere(from string, e *Event) Applied {
 	return AppliedBefore
 }
 
-// asked returns for how many blocks the request of that id, which another agent holds, has
-// been counted.
-func (h *holdsElsewhere) asked(id ID) int {
+// came notes in r whether it was counted when another agent held it.
+func (h *holdsElsewhere) came(r *Request) {
 	if h.n == 0 {
-		return 0
+		return
 	}
-	if it := h.pool.admission.queue.Find(id); it != nil && it.Value.elsewhere != nil {
-		return it.Value.request.asked
+	if it := h.pool.admission.queue.Find(r.ID); it != nil && it.Value.elsewhere != nil {
+		r.asked, r.counted = it.Value.request.asked, it.Value.request.counted
 	}
-	return 0
 }
 
 // sent charges a request that another agent has sent against its tenant's

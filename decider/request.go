@@ -41,7 +41,8 @@ type Request struct {
 	Deadline time.Duration // of its first token, by the pool's clock; 0 = none
 	Bytes    int           // of its body
 
-	asked int // of the first Blocks: cacheModel.ask has counted the request for them
+	asked   int  // of the first Blocks: cacheModel.ask has counted the request for them
+	counted bool // loadEstimate.count has counted it
 
 	// Charge is what its client was charged for it.
 	Charge budget.Charge

@@ -63,7 +63,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	*d, r.asked = Decision{Pool: p.name}, 0
+	*d, r.asked, r.counted = Decision{Pool: p.name}, 0, false
 	p.stats.Decisions++
 	if tooLate(p, r, d) {
 		return false, nil
@@ -119,10 +119,17 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		return a.full(r, d, maySpill, now)
 	}
 	it.Value.waiter = w
-	p.caches.ask(r, now)
+	comes(p, r, prefill, now)
 	p.report.held(it, now)
 	a.count(r).Held++
 	return true, nil
+}
+
+// comes counts r, which is held, as traffic of the pool. So much of its prompt no replica has.
+func comes(p *Pool, r *Request, prefill float64, now time.Duration) {
+	p.caches.ask(r, now)
+	p.load.count(prefillCost(max(0, int(prefill)), max(0, r.Input)), now)
+	r.counted = true
 }
 
 // decideInProxy decides r and its place in the proxy's queues.

@@ -56,6 +56,7 @@ type memo struct {
 	cost         float64 // of so many uncached tokens
 	long, length float64 // a cost, and its Length
 	poolSpeed    float64 // 0 = not known
+	scarce       float64 // scarcity; -1 = not known
 }
 
 // BlockBytes is the length of one of Request.Blocks in bytes of text. What is learned
@@ -187,7 +188,7 @@ func (v *View) Row(c int) []float64 { return v.terms[c*v.width : (c+1)*v.width] 
 // matchPrefix looks up how much of the request's prompt the cache of each replica holds.
 func (v *View) matchPrefix(r *Request) {
 	v.input, v.blocks, v.lookedUp, v.lastRate, v.inFlight = r.Input, r.Blocks, 0, -1, -1
-	v.memo = memo{} // no tokens cost 0, and a cost of 0 has the length 0
+	v.memo = memo{scarce: -1} // no tokens cost 0, and a cost of 0 has the length 0
 	v.tiered = false
 	switch m := v.pool.caches.model; {
 	case m == nil:

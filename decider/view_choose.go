@@ -69,10 +69,10 @@ func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, emp
 const longest = 100
 
 // Blocking estimates how much prefill cost of other requests a prompt of that cost delays
-// on a replica with that many requests, in tokens. A prompt that is long for the pool takes
-// longer, so more requests come meanwhile; a replica with more requests than the mean of
-// the candidates gets more of them.
-func (v *View) Blocking(requests, cost float64) float64 {
+// on a replica with that many requests, in tokens: times as much as it costs. A replica with more requests
+// than the mean of the candidates gets more of those that come meanwhile. Where shorter requests
+// have replicas enough without that one, it is no more than spared times as much.
+func (v *View) Blocking(requests, cost, times, spared float64) float64 {
 	if v.inFlight < 0 {
 		v.inFlight = 0
 		for _, c := range v.Candidates {
@@ -80,7 +80,10 @@ func (v *View) Blocking(requests, cost float64) float64 {
 		}
 		v.mean = max(float64(v.inFlight)/float64(len(v.Candidates)), 1)
 	}
-	return cost * v.Length(cost) * requests / v.mean
+	if times > spared {
+		times = max(spared, times*scarcity(v))
+	}
+	return times * cost * requests / v.mean
 }
 
 // Length is a prefill cost in multiples of the typical one, at most 100.

@@ -13,13 +13,13 @@ import "pointsman/decider"
 // Choose another policy if requests have no prompts, or all cost the same.
 // Weights do not count: the speed of a replica is learned.
 //
-//	cost = (queue + own) · (1 + 0.06 use · m) + 0.003 use · own · (own/typical)³ · m / mean + decode
-//	     + space + pressure
+//	cost = (queue + own) · (1 + 0.06 use · m) + use · d · own · m / mean + decode + space + pressure
 //	space = (1+4n) / (1+(24+500l)h·s) · copied + T · new
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
-// that is asked for, T what the replica has computed while all caches turned over once, in
+// that is asked for, d how many times own the prompt delays others, 0.003 · (own/typical)³, and 1 at
+// most where shorter requests can spare a replica (Blocking), T what the replica has computed while all caches turned over once, in
 // sizes of its cache, copied what only other replicas have cached, new what none has,
 // n the number of requests before their first token per replica, h the
 // block request rate above 1 of the first block that the replica lacks, and s the share of
@@ -39,7 +39,7 @@ type LeastWork struct{}
 // docs/decisions/0009-externalities.md, 0010-use-of-a-prefix.md, 0012-requests-that-go-on.md,
 // 0017-what-is-to-come.md, 0019-the-longest-prompts.md, 0024-what-does-not-fit.md,
 // 0026-what-caches-turn-over.md, 0027-who-a-copy-serves.md, 0028-places-of-engines.md,
-// 0030-wait-or-compute-again.md and 0032-when-memory-is-free.md say how these and the constants
+// 0030-wait-or-compute-again.md, 0032-when-memory-is-free.md and 0033-who-needs-the-replicas.md say how these and the constants
 // below were found.
 type weights struct {
 	// late: a copy serves an equal part of the requests for it, as those that are held are on
@@ -50,10 +50,11 @@ type weights struct {
 	crowd    float64 // share of the work that is added per request on the replica, in a pool that is busy
 	blocking float64 // of the time that a long prompt keeps others waiting, in such a pool
 	long     float64 // the same, times the square of its length in typical ones
+	spared   float64 // how many times its own work a prompt delays others at most where these have replicas enough
 }
 
 // early are the weights when a request is sent at once.
-var early = weights{queue: 4, crowd: 0.06, long: 0.003}
+var early = weights{queue: 4, crowd: 0.06, long: 0.003, spared: 1}
 
 // Constants of the cost, in early and late binding. The first three lower the price of a copy.
 const (
@@ -142,7 +143,7 @@ func leastWork(r *decider.Request, v *decider.View, dst []int, w *weights) []int
 		if m > 0 {
 			length := v.Length(work)
 			crowd = (queue + work) * crowds * m
-			blocking = use * (w.blocking + w.long*length*length) * v.Blocking(m, work)
+			blocking = use * v.Blocking(m, work, length*(w.blocking+w.long*length*length), w.spared)
 		}
 		work += deep // crowd and blocking stay in tokens
 		decode := perRequest*m + perToken*l.InUse

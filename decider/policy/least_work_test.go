@@ -206,9 +206,9 @@ func TestLeastWorkSpreadsOverIdleReplicas(t *testing.T) {
 	}
 }
 
-// busy is a pool of four replicas that run 80 short requests, after 320 others.
-func busy() *decidertest.Pool {
-	p := decidertest.New(LeastWork{}, 4)
+// busy is a pool of that many replicas that run 80 short requests, after 320 others.
+func busy(replicas int) *decidertest.Pool {
+	p := decidertest.New(LeastWork{}, replicas)
 	for n := range 400 {
 		d, id := p.Send(document(n, 1, 100))
 		p.FirstToken(id, []byte(d.Server))
@@ -223,7 +223,7 @@ func busy() *decidertest.Pool {
 // In a busy pool, a prompt that is long for it goes where the fewest requests are, even
 // behind another long one: elsewhere it would delay all that come.
 func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
-	p := busy()
+	p := busy(4)
 	long := func(n int) string { d, _ := p.Send(document(1000+n, 400, 0)); return d.Server }
 	first := long(0)
 	for n := range 200 { // the others avoid it
@@ -238,11 +238,46 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 	}
 }
 
+// Where shorter requests have replicas enough, no long prompt waits behind another one.
+func TestLeastWorkSpreadsLongPromptsOverSparedReplicas(t *testing.T) {
+	p := busy(16)
+	var running []decider.ID
+	short := func(n int) {
+		d, id := p.Send(document(n, 1, 0))
+		p.Clock.Advance(20 * time.Millisecond)
+		p.FirstToken(id, []byte(d.Server))
+		if running = append(running, id); len(running) > 80 {
+			p.Finished(decider.Outcome{ID: running[0]})
+			running = running[1:]
+		}
+	}
+	for n := range 30 {
+		for k := range 50 { // these avoid the long ones
+			short(1000 + 50*n + k)
+		}
+		long := document(n, 400, 0)
+		terms := p.Terms(long)
+		blocked := 0
+		for _, x := range terms {
+			if x["queue"] > x["own"]/2 {
+				blocked++
+			}
+		}
+		if blocked > 12 {
+			t.Fatalf("long prompts left %d replicas of 16 to short ones", 16-blocked)
+		}
+		d, _ := p.Send(long)
+		if x := terms[d.Server]; n < 6 && x["queue"] > x["own"]/2 {
+			t.Errorf("long prompt %d waits behind another one, on %s of 16", n+1, d.Server)
+		}
+	}
+}
+
 // Prompts of a few times the usual length go by the work, and the longest ones go by
 // whom they would delay. Where both shun busy replicas, half of the pool computes long
 // prompts, and those in between wait behind them.
 func TestLeastWorkSetsTheLongestApart(t *testing.T) {
-	p := busy()
+	p := busy(2)
 	delays := func(blocks int) float64 {
 		x := p.Terms(document(5000+blocks, blocks, 0))["r0"]
 		return x["blocking"] / x["own"]

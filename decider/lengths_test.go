@@ -1,0 +1,75 @@
+package decider
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestLengths(t *testing.T) {
+	var l lengths
+	now := time.Duration(0)
+	add := func(cost float64) {
+		now += 10 * time.Millisecond
+		l.add(cost, now)
+	}
+	if got := l.shorter(100, 0); got != 0 {
+		t.Errorf("of nothing, %v tokens/s are shorter", got)
+	}
+	for range 40_000 { // long enough to fade
+		for range 9 {
+			add(100)
+		}
+		add(900)
+	}
+	for cost, want := range map[float64]float64{0: 0, 50: 0, 300: 9000, 2000: 18_000, 1e300: 18_000, math.Inf(1): 18_000} {
+		if got := l.shorter(cost, now); math.Abs(got-want) > 200 {
+			t.Errorf("%.0f tokens/s come in requests of less than %v each, want %v", got, cost, want)
+		}
+	}
+	for range 10 * lengthsOver {
+		add(5000)
+	}
+	if got := l.shorter(3000, now); got > 10 {
+		t.Errorf("%.0f tokens/s still come in requests that stopped coming", got)
+	}
+	now += time.Hour
+	if got := l.shorter(1e6, now); got > 1 {
+		t.Errorf("after an hour without requests, %.0f tokens/s come", got)
+	}
+}
+
+// Requests that are held make up the pool's traffic from when they come: the longest wait the
+// longest, and the length of a usual one must not jump when they go.
+func TestHeldRequestsCountWhenTheyCome(t *testing.T) {
+	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{}))
+	last := submit(p)
+	var held []*client
+	for range 5 {
+		held = append(held, submit(p, withInput(100_000)))
+	}
+	usual, rate := p.load.typical, p.load.demand.rate(clock.now)
+	if usual < prefillCost(1000, 1000)+prefillCost(100_000, 100_000)/typicalOver {
+		t.Errorf("a usual request costs %.0f, with five held ones of %.0f", usual, prefillCost(100_000, 100_000))
+	}
+	if shorter := p.load.lengths.shorter(1e9, clock.now); math.Abs(shorter-rate) > rate/1000 {
+		t.Errorf("%.0f tokens/s come in all, and %.0f in requests of any length", rate, shorter)
+	}
+	for range held {
+		finish(p, last)
+		for _, c := range held {
+			if c.answered() && p.find(c.r.ID) != nil {
+				last = c
+			}
+		}
+		if got := p.load.typical; got != usual {
+			t.Fatalf("a held request was sent: a usual one costs %.0f now, and %.0f before", got, usual)
+		}
+		if got := p.load.demand.rate(clock.now); got != rate {
+			t.Fatalf("a held request was sent: %.0f tokens/s come now, and %.0f before", got, rate)
+		}
+	}
+	if !held[4].answered() {
+		t.Error("the last one is still held")
+	}
+}
