@@ -11,6 +11,7 @@ const demandMemory = time.Minute
 // demand is the rate at which prefill cost arrives.
 type demand struct {
 	sum       float64
+	requests  float64       // that it came with
 	at, since time.Duration // the last arrival, and the first
 	some      bool
 }
@@ -19,7 +20,8 @@ func (d *demand) add(cost float64, now time.Duration) {
 	if !d.some {
 		d.some, d.since, d.at = true, now, now
 	}
-	d.sum = d.decayed(now) + cost
+	kept := math.Exp(-float64(now-d.at) / float64(demandMemory))
+	d.sum, d.requests = d.sum*kept+cost, d.requests*kept+1
 	d.at = now
 }
 
@@ -29,10 +31,16 @@ func (d *demand) decayed(now time.Duration) float64 {
 
 // rate is in tokens/s. It is known after a minute. Before, what arrived is
 // assumed to have arrived evenly, in at least ten seconds.
-func (d *demand) rate(now time.Duration) float64 {
+func (d *demand) rate(now time.Duration) float64 { return d.perSecond(d.sum, now) }
+
+// arrivals is the same of the requests.
+func (d *demand) arrivals(now time.Duration) float64 { return d.perSecond(d.requests, now) }
+
+func (d *demand) perSecond(sum float64, now time.Duration) float64 {
 	if !d.some {
 		return 0
 	}
 	known := max(now-d.since, 10*time.Second)
-	return d.decayed(now) / demandMemory.Seconds() / (1 - math.Exp(-float64(known)/float64(demandMemory)))
+	sum *= math.Exp(-float64(now-d.at) / float64(demandMemory))
+	return sum / demandMemory.Seconds() / (1 - math.Exp(-float64(known)/float64(demandMemory)))
 }

@@ -1,9 +1,6 @@
 package decider
 
-import (
-	"math"
-	"time"
-)
+import "math"
 
 const (
 	lengthsOver   = 2048 // requests after which one counts for 1/e
@@ -13,7 +10,6 @@ const (
 
 // lengths is the prefill cost of a pool's last requests, by that of each.
 type lengths struct {
-	arrivals demand                 // of requests
 	costs    [lengthClasses]float64 // of the requests of a class, the later the more they count
 	requests float64                // of all classes, in the same way
 	each     float64                // how much the next one counts
@@ -23,8 +19,7 @@ func classOf(cost float64) int {
 	return int(min(perDoubling*math.Log2(max(cost, 1)), lengthClasses-1))
 }
 
-func (l *lengths) add(cost float64, now time.Duration) {
-	l.arrivals.add(1, now)
+func (l *lengths) add(cost float64) {
 	if l.each *= 1 + 1.0/lengthsOver; l.each == 0 || l.each > 1e6 {
 		l.fade()
 	}
@@ -41,11 +36,11 @@ func (l *lengths) fade() {
 	l.each = 1
 }
 
-// shorter is the prefill cost that comes in a second with requests of less than that cost each.
-func (l *lengths) shorter(cost float64, now time.Duration) float64 {
+// shorter is the prefill cost of requests of less than that cost each, per request of any.
+func (l *lengths) shorter(cost float64) float64 {
 	sum := 0.0
 	for _, c := range l.costs[:classOf(cost)] {
 		sum += c
 	}
-	return sum / max(l.requests, 1) * l.arrivals.rate(now)
+	return sum / max(l.requests, 1)
 }

@@ -3,39 +3,29 @@ package decider
 import (
 	"math"
 	"testing"
-	"time"
 )
 
 func TestLengths(t *testing.T) {
 	var l lengths
-	now := time.Duration(0)
-	add := func(cost float64) {
-		now += 10 * time.Millisecond
-		l.add(cost, now)
-	}
-	if got := l.shorter(100, 0); got != 0 {
-		t.Errorf("of nothing, %v tokens/s are shorter", got)
+	if got := l.shorter(100); got != 0 {
+		t.Errorf("of nothing, %v tokens a request are shorter", got)
 	}
 	for range 40_000 { // long enough to fade
 		for range 9 {
-			add(100)
+			l.add(100)
 		}
-		add(900)
+		l.add(900)
 	}
-	for cost, want := range map[float64]float64{0: 0, 50: 0, 300: 9000, 2000: 18_000, 1e300: 18_000, math.Inf(1): 18_000} {
-		if got := l.shorter(cost, now); math.Abs(got-want) > 200 {
-			t.Errorf("%.0f tokens/s come in requests of less than %v each, want %v", got, cost, want)
+	for cost, want := range map[float64]float64{0: 0, 50: 0, 300: 90, 2000: 180, 1e300: 180, math.Inf(1): 180} {
+		if got := l.shorter(cost); math.Abs(got-want) > 2 {
+			t.Errorf("%.0f tokens a request come in those of less than %v each, want %v", got, cost, want)
 		}
 	}
 	for range 10 * lengthsOver {
-		add(5000)
+		l.add(5000)
 	}
-	if got := l.shorter(3000, now); got > 10 {
-		t.Errorf("%.0f tokens/s still come in requests that stopped coming", got)
-	}
-	now += time.Hour
-	if got := l.shorter(1e6, now); got > 1 {
-		t.Errorf("after an hour without requests, %.0f tokens/s come", got)
+	if got := l.shorter(3000); got > 0.1 {
+		t.Errorf("%.1f tokens a request still come in those that stopped coming", got)
 	}
 }
 
@@ -52,7 +42,7 @@ func TestHeldRequestsCountWhenTheyCome(t *testing.T) {
 	if usual < prefillCost(1000, 1000)+prefillCost(100_000, 100_000)/typicalOver {
 		t.Errorf("a usual request costs %.0f, with five held ones of %.0f", usual, prefillCost(100_000, 100_000))
 	}
-	if shorter := p.load.lengths.shorter(1e9, clock.now); math.Abs(shorter-rate) > rate/1000 {
+	if shorter := p.load.demand.arrivals(clock.now) * p.load.lengths.shorter(1e9); math.Abs(shorter-rate) > rate/1000 {
 		t.Errorf("%.0f tokens/s come in all, and %.0f in requests of any length", rate, shorter)
 	}
 	for range held {

@@ -158,7 +158,7 @@ func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 // fall while they are held, and jump when the first of them goes.
 func (l *loadEstimate) count(cost float64, now time.Duration) {
 	l.demand.add(cost, now)
-	l.lengths.add(cost, now)
+	l.lengths.add(cost)
 	if l.typical == 0 {
 		l.typical = cost
 	}

@@ -27,7 +27,7 @@ func scarcity(v *View) float64 {
 			left++
 		}
 	}
-	need := load.lengths.shorter(own/2, v.Now) / load.poolSpeed()
+	need := load.demand.arrivals(v.Now) * load.lengths.shorter(own/2) / load.poolSpeed()
 	m.scarce = max(0, min(1, 1.5-(left-need)/math.Sqrt(need+1)))
 	return m.scarce
 }
