@@ -11,12 +11,12 @@ const (
 	// stealing: an idle replica takes a request that another one would serve
 	// better when the gain exceeds this many times the tokens computed twice.
 	stealing = 4
-	// lateBlocking is the weight of the time that a long prompt keeps others waiting, as in
-	// the cost of the policy least_work_late.
-	lateBlocking = 0.4
-	// lateSpared is how many times its own work it delays others at most where these have
-	// replicas enough, as there.
-	lateSpared = 2
+	// LateBlocking is the weight, in late binding, of the time that a long prompt keeps others
+	// waiting.
+	LateBlocking = 0.4
+	// LateSpared is how many times its own work, in late binding, a prompt delays others at
+	// most where these have enough other replicas.
+	LateSpared = 2
 	// maxConsidered bounds the requests that are considered for one assignment.
 	maxConsidered = 128
 )
@@ -279,7 +279,7 @@ func (a *admission) thief(best int) int {
 		var l Load
 		v.Load(i, &l)
 		own := v.PrefillCost(i)
-		return use * v.Blocking(l.Requests, own, lateBlocking*v.Length(own), lateSpared)
+		return use * v.Blocking(l.Requests, own, LateBlocking*v.Length(own), LateSpared)
 	}
 	there := (v.PrefillBacklog(best) + v.PrefillCost(best)) / v.PrefillSpeed(best)
 	for _, i := range a.capacity.idle {

@@ -6,13 +6,15 @@ const (
 	lengthsOver   = 2048 // requests after which one counts for 1/e
 	perDoubling   = 4    // classes of lengths
 	lengthClasses = 28 * perDoubling
+	mostEach      = 1e6 // the weight at which weights are scaled down
 )
 
-// lengths is the prefill cost of a pool's last requests, by that of each.
+// lengths says how much of a pool's prefill cost comes with short requests and how much with
+// long ones. Later requests have larger weights, so that nothing has to be decayed.
 type lengths struct {
-	costs    [lengthClasses]float64 // of the requests of a class, the later the more they count
-	requests float64                // of all classes, in the same way
-	each     float64                // how much the next one counts
+	costs    [lengthClasses]float64 // prefill cost of the requests of a class, weighted
+	requests float64                // the sum of the weights
+	each     float64                // the weight of the last request
 }
 
 func classOf(cost float64) int {
@@ -20,23 +22,24 @@ func classOf(cost float64) int {
 }
 
 func (l *lengths) add(cost float64) {
-	if l.each *= 1 + 1.0/lengthsOver; l.each == 0 || l.each > 1e6 {
-		l.fade()
+	if l.each = max(1, l.each*(1+1.0/lengthsOver)); l.each > mostEach {
+		l.scaleDown()
 	}
 	l.costs[classOf(cost)] += cost * l.each
 	l.requests += l.each
 }
 
-// fade makes the next request count 1, and those before it as much less.
-func (l *lengths) fade() {
+// scaleDown makes the weight of the next request 1.
+func (l *lengths) scaleDown() {
 	for k := range l.costs {
-		l.costs[k] /= max(l.each, 1)
+		l.costs[k] /= l.each
 	}
-	l.requests /= max(l.each, 1)
+	l.requests /= l.each
 	l.each = 1
 }
 
-// shorter is the prefill cost of requests of less than that cost each, per request of any.
+// shorter is the prefill cost of all requests that cost less than that each, divided by the
+// number of requests of any length.
 func (l *lengths) shorter(cost float64) float64 {
 	sum := 0.0
 	for _, c := range l.costs[:classOf(cost)] {

@@ -15,7 +15,7 @@ type loadEstimate struct {
 	tiers        tierSpeeds    // from slower tiers of KV caches
 	demand       demand        // of prefill
 	typical      float64       // prefill cost of a request, a mean of the last ones
-	lengths      lengths       // those of the last ones
+	lengths      lengths       // how that cost is spread over requests
 	used         float64       // the last result of use,
 	usedAt       time.Duration // and when; 0 = never
 	fadedAt      time.Duration // when forget was called
@@ -153,9 +153,9 @@ func (l *loadEstimate) forget(replicas []*Replica, now time.Duration) {
 	}
 }
 
-// count counts a request of that prefill cost in what is known of the pool's traffic. One
-// that is held is counted when it comes: the longest wait the longest, so that the mean would
-// fall while they are held, and jump when the first of them goes.
+// count counts a request of that prefill cost in what is known of the pool's traffic. A held
+// request counts when it arrives. Long requests are held the longest, so if they counted when
+// they are sent, the mean would fall while they are held and jump when the first is sent.
 func (l *loadEstimate) count(cost float64, now time.Duration) {
 	l.demand.add(cost, now)
 	l.lengths.add(cost)

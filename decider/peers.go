@@ -215,7 +215,7 @@ func (s *peers) placed(from string, x *peer, e *Event, replica *Replica, now tim
 		return AppliedBefore
 	}
 	r := e.request(p)
-	p.admission.elsewhere.came(&r)
+	p.admission.elsewhere.markCounted(&r)
 	v = p.account.accept(from, &r, e, replica, now)
 	x.held++
 	p.admission.sent(v, 1)

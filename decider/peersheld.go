@@ -155,7 +155,7 @@ func (s *peers) heldElsewhere(from string, x *peer, e *Event, now time.Duration)
 	a.queue.Add(entry, held{request: r, elsewhere: &elsewhere{from: from, listed: x.list}}, now-min(e.Age+e.Late, mostWait), p.load.poolSpeed())
 	a.elsewhere.n++
 	a.elsewhere.blocks += len(r.Blocks)
-	comes(p, r, prefill, now)
+	countHeld(p, r, prefill, now)
 	return AppliedNow
 }
 
@@ -180,8 +180,8 @@ func (s *peers) notHeldElsewhere(from string, e *Event) Applied {
 	return AppliedBefore
 }
 
-// came notes in r whether it was counted when another agent held it.
-func (h *holdsElsewhere) came(r *Request) {
+// markCounted marks in r what was counted of it when another agent held it.
+func (h *holdsElsewhere) markCounted(r *Request) {
 	if h.n == 0 {
 		return
 	}

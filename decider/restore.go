@@ -284,6 +284,7 @@ func (x *restore) learned() {
 	speed := rateEstimator{amount: d.number(mostLearned), seconds: d.number(mostLearned)}
 	typical, reported, reportedAt := d.number(mostLearned), d.number(1), now-d.age()-x.old
 	asked := demand{sum: d.number(mostLearned), at: now - x.old, some: d.flags(1)[0], since: now - d.age() - x.old}
+	asked.requests = asked.sum / max(typical, 1) // their number is not in the snapshot
 	text, tokens := d.number(mostLearned), d.number(mostLearned)
 	delay := time.Duration(d.count(int(5*time.Second/time.Microsecond))) * time.Microsecond
 	departure := rateEstimator{amount: d.number(mostLearned), seconds: d.number(mostLearned)}

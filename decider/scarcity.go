@@ -5,12 +5,13 @@ import "math"
 // isLong is how many times the typical prefill cost makes a prompt long.
 const isLong = 2
 
-// scarcity is how much shorter requests lack a replica if this one takes one, 0 to 1. They need
-// as many as are busy with their prefill, A, and some more, as they come at random: with a few
-// times √A more hardly any of them waits (W. Whitt, "Understanding the Efficiency of Multi-Server
-// Service Systems", Management Science 38(5), 1992). It is 0 where 1.5 · √(A+1) more are left, and 1
-// where half a √(A+1) is. Shorter requests cost less than half as much, and a replica is left to
-// them if its backlog does. A request that is not long takes none: for it scarcity is 1.
+// scarcity says whether shorter requests have enough replicas if this request takes one: 0 if
+// they have, 1 if they have not. Shorter requests are those of less than half its prefill cost.
+// Their prefill keeps A replicas busy. They need more than A because they arrive at random, and
+// how many more grows with √A (W. Whitt, "Understanding the Efficiency of Multi-Server Service
+// Systems", Management Science 38(5), 1992). A replica is left to them if its backlog is less
+// than half the prefill cost of this request. scarcity is 0 if A + 1.5·√(A+1) replicas are left,
+// 1 if A + 0.5·√(A+1) are, and linear in between. It is 1 for a request that is not long.
 func scarcity(v *View) float64 {
 	m := &v.memo
 	if m.scarce >= 0 {

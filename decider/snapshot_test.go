@@ -106,6 +106,9 @@ func TestRestoredPoolIsTheSame(t *testing.T) {
 			t.Errorf("%s had computed %v tokens, after the restart %v", p.Name, was, is)
 		}
 	}
+	if was, is := a.load.demand.arrivals(a.clock.now), b.load.demand.arrivals(b.clock.now); is < .7*was || is > 1.4*was {
+		t.Errorf("%v requests/s arrived, after the restart %v", was, is)
+	}
 	var before, after []int32
 	for s, blocks := range prompts {
 		before, _ = a.caches.model.Match(blocks, before)

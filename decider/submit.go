@@ -119,14 +119,15 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		return a.full(r, d, maySpill, now)
 	}
 	it.Value.waiter = w
-	comes(p, r, prefill, now)
+	countHeld(p, r, prefill, now)
 	p.report.held(it, now)
 	a.count(r).Held++
 	return true, nil
 }
 
-// comes counts r, which is held, as traffic of the pool. So much of its prompt no replica has.
-func comes(p *Pool, r *Request, prefill float64, now time.Duration) {
+// countHeld counts r, which is held, as traffic of the pool. No replica has cached that many
+// tokens of its prompt.
+func countHeld(p *Pool, r *Request, prefill float64, now time.Duration) {
 	p.caches.ask(r, now)
 	p.load.count(prefillCost(max(0, int(prefill)), max(0, r.Input)), now)
 	r.counted = true

@@ -18,8 +18,8 @@ import "pointsman/decider"
 //
 // in tokens, divided by the prefill speed of the replica. m is the number of requests on
 // the replica and mean that of all candidates, use the share of the pool's prefill speed
-// that is asked for, d how many times own the prompt delays others, 0.003 · (own/typical)³, and 1 at
-// most where shorter requests can spare a replica (Blocking), T what the replica has computed while all caches turned over once, in
+// that is asked for, d = 0.003 · (own/typical)³, at most 1 where shorter requests have enough other
+// replicas (Blocking), T what the replica has computed while all caches turned over once, in
 // sizes of its cache, copied what only other replicas have cached, new what none has,
 // n the number of requests before their first token per replica, h the
 // block request rate above 1 of the first block that the replica lacks, and s the share of
@@ -50,7 +50,7 @@ type weights struct {
 	crowd    float64 // share of the work that is added per request on the replica, in a pool that is busy
 	blocking float64 // of the time that a long prompt keeps others waiting, in such a pool
 	long     float64 // the same, times the square of its length in typical ones
-	spared   float64 // how many times its own work a prompt delays others at most where these have replicas enough
+	spared   float64 // how many times its own work a prompt delays others at most where these have enough other replicas
 }
 
 // early are the weights when a request is sent at once.

@@ -11,7 +11,7 @@ import "pointsman/decider"
 type LeastWorkLate struct{}
 
 // late are the weights in late binding.
-var late = weights{late: true, queue: 3, blocking: 0.4, spared: 2}
+var late = weights{late: true, queue: 3, blocking: decider.LateBlocking, spared: decider.LateSpared}
 
 // Terms implements Termed: they are those of LeastWork.
 func (LeastWorkLate) Terms() []string { return leastWorkTerms }
