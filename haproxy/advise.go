@@ -56,7 +56,12 @@ func Advise(files []File, w Wanted) []advice.Finding {
 		a.frontend(l)
 	}
 	for _, s := range a.sections {
-		if b := a.block(s); b != nil && s.lines[0].file != w.Ours {
+		b := a.block(s)
+		if b == nil {
+			continue
+		}
+		a.renderedBefore(b)
+		if s.lines[0].file != w.Ours {
 			a.question(b, leads)
 		}
 	}

@@ -74,7 +74,6 @@ func (a *adviser) question(b *block, leads []lead) {
 	}
 	a.ordered(b, "no-rid", "http-request set-var(txn.pm.rid) uuid()",
 		"the feed's lines cannot be told apart: each reservation lasts until its lease ends", "set-var(txn.pm.rid)", sets("txn.pm.rid"))
-	a.bodyTimers(b)
 	buffered := b.option("http-buffer-request")
 	for _, f := range front {
 		buffered = buffered || f.option("http-buffer-request") || f != b.section && slices.ContainsFunc(f.lines, waitsForBody)
@@ -84,10 +83,22 @@ func (a *adviser) question(b *block, leads []lead) {
 	}
 }
 
+// renderedBefore reports what earlier releases rendered for HAProxy before 3.0.
+func (a *adviser) renderedBefore(b *block) {
+	if a.Version.AtLeast(3, 0) || b.send == nil {
+		return
+	}
+	a.bodyTimers(b)
+	if !strings.Contains(b.send.Text(), "txn.pm.error") {
+		a.warn("asks-when-away", b.section, b.send, "attach or render again, and reload HAProxy",
+			"the agent is asked while it is away: each request then waits for the whole processing timeout, and before 2.6.17 and 2.8.6 HAProxy uses all CPU time meanwhile")
+	}
+}
+
 // bodyTimers reports waits for a body whose timers end while a request is held. Before 3.0
 // they run on after the body has come, and HAProxy aborts a second after they end.
 func (a *adviser) bodyTimers(b *block) {
-	if a.Version.AtLeast(3, 0) || a.Decision < time.Second {
+	if a.Decision < time.Second {
 		return
 	}
 	for i := range b.before {

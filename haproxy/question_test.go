@@ -38,3 +38,34 @@ func TestBodyTimers(t *testing.T) {
 		}
 	}
 }
+
+// TestAsksWhenAway: before 3.0, a question that does not depend on the agent being there is warned of.
+func TestAsksWhenAway(t *testing.T) {
+	const asks = "send-spoe-group pointsman pm-route if METH_POST"
+	for _, c := range []struct {
+		major, minor int
+		condition    string
+		want         bool
+	}{
+		{2, 6, "", true},
+		{2, 8, " { req.body_len gt 0 }", true},
+		{2, 6, " !{ var(txn.pm.error) -m found }", false},
+		{3, 0, "", false},
+	} {
+		for _, file := range []string{"haproxy.cfg", templates.AttachedFile} {
+			text := strings.Replace(attachedSites[2].text, asks, asks+c.condition, 1)
+			w := attachedWanted()
+			w.Version = templates.Version{Major: c.major, Minor: c.minor}
+			found := false
+			for _, f := range Advise([]File{{file, []byte(text)}}, w) {
+				if f.Rule == "asks-when-away" {
+					rules.See(f)
+					found = f.Level == advice.Warning && f.Line > 0
+				}
+			}
+			if found != c.want {
+				t.Errorf("%s %+v: %v", file, c, found)
+			}
+		}
+	}
+}

@@ -59,8 +59,8 @@ func (g *rig) slowAgent() {
 
 // waitsNoMore: requests stop to wait for an agent that does not answer. A few
 // at once prove nothing: each of HAProxy's threads has its own view of the
-// agent. Of 20 in a row at most slow may still wait.
-func (g *rig) waitsNoMore(slow int) {
+// agent. Of 20 in a row none may wait.
+func (g *rig) waitsNoMore() {
 	g.Helper()
 	eventually(g.T, "requests to go on without the agent", func() bool {
 		waited := 0
@@ -74,7 +74,7 @@ func (g *rig) waitsNoMore(slow int) {
 				waited++
 			}
 		}
-		return waited <= slow
+		return waited == 0
 	})
 }
 
@@ -82,7 +82,7 @@ func (g *rig) waitsNoMore(slow int) {
 // than a dead one.
 func (g *rig) frozen() {
 	thaw := g.agent.freeze()
-	g.waitsNoMore(0)
+	g.waitsNoMore()
 	thaw()
 }
 
@@ -119,12 +119,5 @@ func (g *rig) killed() {
 	}
 	close(stop)
 	load.Wait()
-	slow := 0
-	if !g.ver.AtLeast(3, 1) {
-		// The older SPOE engine can be left with a connection in limbo, when
-		// it was being refused while the server was taken out. Its thread then
-		// makes some requests wait until the agent is back.
-		slow = 15
-	}
-	g.waitsNoMore(slow)
+	g.waitsNoMore()
 }
