@@ -146,6 +146,26 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A rival that is best with one seed only is lost with the other.
+func TestChance(t *testing.T) {
+	f := func(name string, ttft, good float64) figures { return figures{policy: name, ttft90: ttft, good: good} }
+	always := [][]figures{{f("random", 1, 0.5), f("lmetric", 2, 0.5)}, {f("random", 1, 0.5), f("lmetric", 2, 0.5)}}
+	once := [][]figures{{f("random", 1, 0.9), f("lmetric", 4, 0.5)}, {f("random", 4, 0.5), f("lmetric", 1, 0.6)}}
+	r := results{}
+	for _, of := range [][][]figures{always, once} {
+		r.cells = append(r.cells, &cell{seeds: seeds{2, 3}, rivals: of[0], bySeed: of})
+	}
+	var b strings.Builder
+	if r.chance(&b); !strings.Contains(b.String(), "| 2 | 2.000 | 1 | 50% |\n| 3 | 2.000 | 1 | 50% |\n") {
+		t.Errorf("%s", &b)
+	}
+	b.Reset()
+	r.cells[0].seeds.to = 2
+	if r.chance(&b); b.Len() > 0 {
+		t.Errorf("with one seed:\n%s", &b)
+	}
+}
+
 // The committed list holds cells of all workloads; those of the trace need it.
 func TestCellsListed(t *testing.T) {
 	o := options{list: "cells.txt"}

@@ -85,6 +85,7 @@ type cell struct {
 	setup
 	seeds        seeds
 	ours, rivals []figures
+	bySeed       [][]figures // of the rivals, the first seed's first
 }
 
 // figures are the figures of one policy, means over the seeds.

@@ -104,6 +104,7 @@ func (r *results) writeMarkdown(w io.Writer) error {
 		workloads := byWorkload(r.cells)
 		r.summaries(&b, workloads)
 		r.lost(&b)
+		r.chance(&b)
 		r.afterFirst(&b)
 		b.WriteString("\nEach cell: the rival with the lowest TTFT p90, that in seconds, and the ratios of ours to it. Lost cells are bold.\n")
 		for _, cells := range workloads {

@@ -105,6 +105,13 @@ func (c *cell) fill(known *store, ours, rivals []replay.Policy) bool {
 		}
 	}
 	c.ours, c.rivals = sums[:len(ours)], sums[len(ours):]
+	for seed := from; seed <= to; seed++ {
+		list := make([]figures, len(rivals))
+		for i, p := range rivals {
+			list[i] = *known.get(row{c.setup, seed, p.Name})
+		}
+		c.bySeed = append(c.bySeed, list)
+	}
 	return true
 }
 
