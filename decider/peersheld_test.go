@@ -181,6 +181,29 @@ func TestHeldElsewhereEnds(t *testing.T) {
 	c.want("both drain", 0)
 }
 
+// TestHeldCountsOnce: a request that waits counts once in the pool's traffic, whichever agent it is
+// asked for at, and however often.
+func TestHeldCountsOnce(t *testing.T) {
+	c := newCouple(t, Admission{FIFO: true})
+	full := c.fill()
+	held := submit(c.pool(1))
+	c.share()
+	c.clock.now += time.Second
+	for i := range 2 {
+		want := c.pool(i).load.demand.sum
+		again := submit(c.pool(i), func(r *Request) { r.ID = held.r.ID })
+		if got := c.pool(i).load.demand.sum; !again.held || got != want {
+			t.Errorf("asked again at agent %d: the demand is %.0f tokens, was %.0f", i, got, want)
+		}
+	}
+	want := c.pool(0).load.demand.sum
+	finish(c.pool(0), full[0])
+	c.share()
+	if got := c.pool(0).load.demand.sum; c.pool(0).find(held.r.ID) == nil || got != want {
+		t.Errorf("sent: the demand is %.0f tokens, was %.0f", got, want)
+	}
+}
+
 // TestStandbyIsNotBlind: an agent whose own proxy reports nothing knows by what the
 // others report that the replicas are full.
 func TestStandbyIsNotBlind(t *testing.T) {

@@ -99,11 +99,14 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		a.decideInProxy(r, d, e, now)
 		return false, nil
 	}
-	if old := a.queue.Find(r.ID); old != nil && old.Value.elsewhere != nil {
-		a.elsewhere.forget(old) // its proxy asks this agent now
-	} else if old != nil {
-		p.stats.Replaced++
-		a.abandon(old, "replaced") // the proxy asks again
+	if old := a.queue.Find(r.ID); old != nil {
+		r.asked, r.counted = old.Value.request.asked, old.Value.request.counted
+		if old.Value.elsewhere != nil {
+			a.elsewhere.forget(old) // its proxy asks this agent now
+		} else {
+			p.stats.Replaced++
+			a.abandon(old, "replaced") // the proxy asks again
+		}
 	}
 	if a.queue.Len() == 0 {
 		a.departed = now
@@ -125,9 +128,12 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 	return true, nil
 }
 
-// countHeld counts r, which is held, as traffic of the pool. No replica has cached that many
-// tokens of its prompt.
+// countHeld counts r, which is held, as traffic of the pool, unless it was counted before. No
+// replica has cached prefill tokens of its prompt.
 func countHeld(p *Pool, r *Request, prefill float64, now time.Duration) {
+	if r.counted {
+		return
+	}
 	p.caches.ask(r, now)
 	p.load.count(prefillCost(max(0, int(prefill)), max(0, r.Input)), now)
 	r.counted = true
