@@ -14,6 +14,7 @@ import (
 // agent.
 func TestAgentGone(t *testing.T) {
 	rig.OnEach(t, rig.HAProxies(t), func(t *testing.T, r rig.Release) {
+		t.Parallel()
 		s, _ := rig.Replicas(t, r, 3, "least_work")
 		s.Start()
 		load := rig.StartTraffic(t, s.Front, 12)
@@ -21,7 +22,7 @@ func TestAgentGone(t *testing.T) {
 			s.Decides(50)
 			s.Agent.Kill()
 			before, tried := "", ""
-			rig.Eventually(t, 10*time.Second, "HAProxy tries no connection to the agent", func() (bool, string) {
+			rig.Eventually(t, 20*time.Second, "HAProxy tries no connection to the agent", func() (bool, string) {
 				before, tried = tried, connections(s)
 				time.Sleep(300 * time.Millisecond)
 				return tried == before, fmt.Sprintf("%s connections, then %s", before, tried)
