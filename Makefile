@@ -28,7 +28,7 @@ export CGO_ENABLED = 0
 
 
 .NOTPARALLEL:
-.PHONY: help build install uninstall packages image release package-test debian docs demo test compiler setup check unit race e2e engines page lint cover fuzz bench bench-peers soak clean
+.PHONY: help build install uninstall packages image release package-test debian chart large-buffers docs demo test compiler setup check unit race e2e engines page lint cover fuzz bench bench-peers soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -107,6 +107,12 @@ debian: ## packages, image, compose file and Ansible role on Debian 12 and 13 un
 	rm -rf dist/debian
 	cd packaging/tools && $(GO) run . -version '$(VERSION)' -arch "$$($(GO) env GOARCH)" -dist dist/debian packages image
 	POINTSMAN_PACKAGES=$(CURDIR)/dist/debian $(GO) test -count 1 -v -timeout 40m ./test/debian
+
+chart: ## the Helm chart, by helm, which has to be in PATH
+	POINTSMAN_HELM=1 $(GO) test -count 1 -run '^TestChart$$' ./packaging
+
+large-buffers: ## large buffers, on HAProxy 3.4 or later, which has to be in PATH
+	POINTSMAN_LARGE_BUFFERS=1 $(GO) test -count 1 -run '^TestLargeBuffers$$' ./test/e2e
 
 docs: ## the documentation site in dist/docs, its links checked
 	cd packaging/site && $(GO) vet . && $(GO) test -count 1 . && $(GO) run -trimpath . -version '$(VERSION)'

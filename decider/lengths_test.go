@@ -29,9 +29,9 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// Requests that are held make up the pool's traffic from when they come: the longest wait the
-// longest, and the length of a usual one must not jump when they go.
-func TestHeldRequestsCountWhenTheyCome(t *testing.T) {
+// Held requests count in the pool's traffic when they arrive. The longest ones are held the
+// longest, and the mean length must not jump when they are sent.
+func TestHeldRequestsCountOnArrival(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 1, withAdmission(Admission{}))
 	last := submit(p)
 	var held []*client

@@ -186,7 +186,7 @@ func (h *holdsElsewhere) markCounted(r *Request) {
 		return
 	}
 	if it := h.pool.admission.queue.Find(r.ID); it != nil && it.Value.elsewhere != nil {
-		r.asked, r.counted = it.Value.request.asked, it.Value.request.counted
+		r.countedAs(it.Value.request)
 	}
 }
 

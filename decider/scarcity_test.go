@@ -2,7 +2,7 @@ package decider
 
 import "testing"
 
-// Long prompts leave the replicas to shorter ones that these need.
+// Long prompts leave to shorter ones the replicas that these need.
 func TestScarcity(t *testing.T) {
 	p, clock := newTestPool(LeastWork{}, 16)
 	// Four prompts at a time, of 1000 tokens each.

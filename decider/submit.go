@@ -100,7 +100,7 @@ func (a *admission) submit(r *Request, d *Decision, w Waiter, maySpill bool) (is
 		return false, nil
 	}
 	if old := a.queue.Find(r.ID); old != nil {
-		r.asked, r.counted = old.Value.request.asked, old.Value.request.counted
+		r.countedAs(old.Value.request)
 		if old.Value.elsewhere != nil {
 			a.elsewhere.forget(old) // its proxy asks this agent now
 		} else {
@@ -138,6 +138,9 @@ func countHeld(p *Pool, r *Request, prefill float64, now time.Duration) {
 	p.load.count(prefillCost(max(0, int(prefill)), max(0, r.Input)), now)
 	r.counted = true
 }
+
+// countedAs notes in r what was counted of old, the same request.
+func (r *Request) countedAs(old *Request) { r.asked, r.counted = old.asked, old.counted }
 
 // decideInProxy decides r and its place in the proxy's queues.
 func (a *admission) decideInProxy(r *Request, d *Decision, e queue.Entry, now time.Duration) {

@@ -69,9 +69,9 @@ func (v *View) least(dst []int, n int, cost func(c int, r *Replica) float64, emp
 const longest = 100
 
 // Blocking estimates how much prefill cost of other requests a prompt of that cost delays
-// on a replica with that many requests, in tokens. On a replica with as many requests as the
-// mean of the candidates it is cost times the factor times, and elsewhere more or less in
-// proportion. Where shorter requests have enough other replicas, the factor is at most spared.
+// on a replica with that many requests, in tokens: times · cost if the replica has as many
+// requests as the mean of the candidates, and else in proportion to them. Where shorter
+// requests have enough other replicas, times is at most spared.
 func (v *View) Blocking(requests, cost, times, spared float64) float64 {
 	if v.inFlight < 0 {
 		v.inFlight = 0

@@ -91,7 +91,7 @@ func (a *adviser) renderedBefore(b *block) {
 	a.bodyTimers(b)
 	if !strings.Contains(b.send.Text(), "txn.pm.error") {
 		a.warn("asks-when-away", b.section, b.send, "attach or render again, and reload HAProxy",
-			"the agent is asked while it is away: each request then waits for the whole processing timeout, and before 2.6.17 and 2.8.6 HAProxy uses all CPU time meanwhile")
+			"the agent is asked while it is away: each request then waits for the whole processing timeout, and HAProxy before 2.6.17 uses all CPU time meanwhile")
 	}
 }
 

@@ -45,11 +45,14 @@ func TestAnsibleRole(t *testing.T) {
 	}
 }
 
-// Where there is a helm, it finds no fault in the chart and renders it.
+// helm finds no fault in the chart and renders it.
 func TestChart(t *testing.T) {
+	if os.Getenv("POINTSMAN_HELM") == "" {
+		t.Skip("make chart runs this")
+	}
 	helm, err := exec.LookPath("helm")
 	if err != nil {
-		t.Skip("there is no helm")
+		t.Fatal(err)
 	}
 	output(t, helm, "lint", "--strict", "helm/pointsman")
 	text := output(t, helm, "template", "rel", "helm/pointsman", "--kube-version", "1.29", "--set", "config.mode=shadow")

@@ -147,10 +147,10 @@ func TestPage(t *testing.T) {
 }
 
 // A rival whose p99 is low because most requests wait is not compared with.
-func TestAgainstKeepers(t *testing.T) {
+func TestAgainstContenders(t *testing.T) {
 	f := func(p90, p99 float64) figures { return figures{ttft90: p90, ttft99: p99} }
 	c := &cell{ours: []figures{f(1, 9)}, rivals: []figures{f(1, 10), f(1.05, 12), f(2, 3)}}
-	if got := againstKeepers([]*cell{c}, 0); got < 0.899 || got > 0.901 {
+	if got := againstContenders([]*cell{c}, 0); got < 0.899 || got > 0.901 {
 		t.Errorf("%.3f, want 0.9", got)
 	}
 }

@@ -87,10 +87,10 @@ func summarize(cells []*cell, i int) (s summary) {
 	return s
 }
 
-// againstKeepers compares the TTFT p99 of our policy i with the lowest of the rivals that do not
-// lose the cell by their p90, the geometric mean of all cells: a rival may have the lowest of
-// all because it lets most requests wait.
-func againstKeepers(cells []*cell, i int) float64 {
+// againstContenders returns the TTFT p99 of our policy i as a ratio to the lowest of the cell's
+// contenders, the rivals that do not lose it by their p90; the geometric mean of the cells. A
+// rival may have the lowest p99 of all because it lets most requests wait.
+func againstContenders(cells []*cell, i int) float64 {
 	sum := 0.0
 	for _, c := range cells {
 		best, _ := c.best(ttft90)
@@ -158,7 +158,7 @@ func (r *results) summaries(b *strings.Builder, workloads [][]*cell) {
 		if len(workloads) > 1 {
 			summarize(r.cells, i).write(b, "**all**")
 		}
-		fmt.Fprintf(b, "\nOf the lowest TTFT p99 of the rivals that do not lose the cell themselves, %s has %.3f.\n", short(name), againstKeepers(r.cells, i))
+		fmt.Fprintf(b, "\nOf the lowest TTFT p99 of the rivals that do not lose the cell themselves, %s has %.3f.\n", short(name), againstContenders(r.cells, i))
 	}
 }
 

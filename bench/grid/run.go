@@ -97,22 +97,31 @@ func (c *cell) fill(known *store, ours, rivals []replay.Policy) bool {
 		to++
 	}
 	c.seeds = seeds{from, to}
-	sums := make([]figures, len(all))
-	for i, p := range all {
-		sums[i].policy = p.Name
+	rows := func(policies []replay.Policy) (bySeed [][]figures) {
 		for seed := from; seed <= to; seed++ {
-			sums[i].add(known.get(row{c.setup, seed, p.Name}), float64(to-from+1))
+			list := make([]figures, len(policies))
+			for i, p := range policies {
+				list[i] = *known.get(row{c.setup, seed, p.Name})
+			}
+			bySeed = append(bySeed, list)
 		}
+		return bySeed
 	}
-	c.ours, c.rivals = sums[:len(ours)], sums[len(ours):]
-	for seed := from; seed <= to; seed++ {
-		list := make([]figures, len(rivals))
-		for i, p := range rivals {
-			list[i] = *known.get(row{c.setup, seed, p.Name})
-		}
-		c.bySeed = append(c.bySeed, list)
-	}
+	c.bySeed = rows(rivals)
+	c.ours, c.rivals = means(rows(ours)), means(c.bySeed)
 	return true
+}
+
+// means returns the means over the seeds, which have the same policies in the same order.
+func means(bySeed [][]figures) []figures {
+	sums := make([]figures, len(bySeed[0]))
+	for _, list := range bySeed {
+		for i := range list {
+			sums[i].policy = list[i].policy
+			sums[i].add(&list[i], float64(len(bySeed)))
+		}
+	}
+	return sums
 }
 
 // measurement replays what the files lack.

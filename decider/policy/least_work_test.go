@@ -238,7 +238,7 @@ func TestLeastWorkKeepsLongPromptsTogether(t *testing.T) {
 	}
 }
 
-// Where shorter requests have replicas enough, no long prompt waits behind another one.
+// Where shorter requests have enough replicas, no long prompt waits behind another one.
 func TestLeastWorkSpreadsLongPromptsOverSparedReplicas(t *testing.T) {
 	p := busy(16)
 	var running []decider.ID

@@ -109,7 +109,7 @@ const processingTimeout = ", processing_timeout: 1s"
 
 // Patient lets the proxy wait for decisions as long as a starved machine may need,
 // for tests in which every request must have one.
-func (s *Site) Patient() { s.Edit(processingTimeout, ", processing_timeout: 20s") }
+func (s *Site) Patient() { s.Edit(processingTimeout, ", processing_timeout: 15s") }
 
 // Unhurried leaves the time that a question may take to what admission needs.
 func (s *Site) Unhurried() { s.Edit(processingTimeout, "") }

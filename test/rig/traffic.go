@@ -76,13 +76,12 @@ func (tr *Traffic) Servers() map[string]int {
 	return maps.Clone(tr.by)
 }
 
-// Await waits until n further requests have been answered. All clients may have asked in the
-// moment in which the agent went: before 3.1 HAProxy lets such requests wait for the processing
-// timeout, which Patient makes 20 s.
+// Await waits until n further requests have been answered. Where the agent has just gone, that is
+// longer than the processing timeout, for which HAProxy 2.6 may let all clients wait.
 func (tr *Traffic) Await(n int64) {
 	tr.t.Helper()
 	want := tr.done.Load() + n
-	Eventually(tr.t, 40*time.Second, "requests go on being answered", func() (bool, string) {
+	Eventually(tr.t, 20*time.Second, "requests go on being answered", func() (bool, string) {
 		return tr.done.Load() >= want, ""
 	})
 }
